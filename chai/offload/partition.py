@@ -126,16 +126,14 @@ def _walk(graph: Graph, engines: Mapping[str, str], engine: str) -> list[Segment
     remaining = [layer for layer in graph.layers if not layer.source]
     segments: list[Segment] = []
     while remaining:
-        segment = Segment(engine)
-        ready = True
-        while ready:
-            ready = False
-            for layer in list(remaining):
-                if engines[layer.name] == engine and written.issuperset(layer.bottoms):
-                    segment.layers.append(layer)
-                    written.update(layer.tops)
-                    remaining.remove(layer)
-                    ready = True
+        segment, waiting = Segment(engine), list[Layer]()
+        for layer in remaining:
+            if engines[layer.name] == engine and written.issuperset(layer.bottoms):
+                segment.layers.append(layer)
+                written.update(layer.tops)
+            else:
+                waiting.append(layer)
+        remaining = waiting
         if segment.layers:
             segments.append(segment)
         engine = "fpga" if engine == "host" else "host"

@@ -6,7 +6,7 @@ blob and side.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from ..blob import Shape, View
 from ..errors import ModelError
@@ -50,25 +50,21 @@ def schedule(
     result = Schedule(views=_views(tasks, set(graph.inputs)))
     for layer in partition.on("fpga"):
         parts, computed = layer.parts(target.shapes[layer.bottoms[0]]), {task.output for task in tasks[layer.name]}
-        views = {top: View(layer.bottoms[0], first) for top, first in parts.items() if top not in computed}
-        result.views.update(views)
+        result.views |= {top: View(layer.bottoms[0], first) for top, first in parts.items() if top not in computed}
     steps: list[HostStep | DeviceStep] = []
     codes: set[str] = set()  # blobs that are on the device
     for index, segment in enumerate(partition.segments):
         if segment.engine == "host":
             for layer in segment.layers:
                 own = layer.beside(target.on_host)
-                step = HostStep(
-                    own,
-                    partition.reasons[layer.name],
-                    own.takes_codes(tuple(shapes[b] for b in layer.bottoms)) and codes.issuperset(layer.bottoms),
-                )
-                steps.append(step)
-                codes.update(layer.tops if step.codes else ())
+                on_codes = codes.issuperset(layer.bottoms) and own.takes_codes(tuple(shapes[b] for b in layer.bottoms))
+                steps.append(HostStep(own, partition.reasons[layer.name], on_codes))
+                codes.update(layer.tops if on_codes else ())
         else:
             tops = {top for layer in segment.layers for top in layer.tops}
             inputs = tuple(dict.fromkeys(b for layer in segment.layers for b in layer.bottoms if b not in tops))
-            outside = {*graph.output_blobs, *_read_outside(partition, index)}
+            later = (layer for segment in partition.segments[index + 1 :] for layer in segment.layers)
+            outside = {*graph.output_blobs, *(b for layer in later for b in layer.bottoms)}
             outputs = tuple(top for layer in segment.layers for top in layer.tops if top in outside)
             work = [t for layer in segment.layers for t in tasks[layer.name] if not _is_view(t, result.views)]
             overlay = target.overlay
@@ -116,13 +112,6 @@ def insert_pack_unpack(
             present[side].add(blob)
     convert(("host", blob) for blob in outputs)
     return result
-
-
-def _read_outside(partition: Partition, index: int) -> Iterator[str]:
-    """Yield the blobs read by layers on the host or of segments after this one."""
-    for i, segment in enumerate(partition.segments):
-        if segment.engine == "host" or i > index:
-            yield from (blob for layer in segment.layers for blob in layer.bottoms)
 
 
 def _is_view(task: Task, views: Mapping[str, View]) -> bool:

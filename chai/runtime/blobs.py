@@ -26,13 +26,9 @@ class Blobs(Mapping[str, "Array"]):
     """
 
     def __init__(self, network: str, graph: Graph, values: Mapping[str, Array], keep: Collection[str]) -> None:
-        self._network = network
-        latest = graph.latest.items()
-        self._folded = {name: graph.folded[blob] for name, blob in latest if blob in graph.folded and blob in keep}
-        self._folded = self._folded if values else {}  # before the first pass there are no blobs
-        self._names = [name for name, blob in latest if blob in values or name in self._folded]
-        self._ids = {name: blob for name, blob in latest if blob in values}
-        self._values = values
+        self._network, self._values, self._folded = network, values, graph.folded
+        folded = graph.folded.keys() & keep if values else ()  # before the first pass there are no blobs
+        self._ids = {name: blob for name, blob in graph.latest.items() if blob in values or blob in folded}
 
     def __getitem__(self, name: str) -> Array:
         if (reason := self.missing(name)) is not None:
@@ -42,31 +38,32 @@ class Blobs(Mapping[str, "Array"]):
     @property
     def readable(self) -> Mapping[str, Array]:
         """Return the blobs that have numbers."""
-        return {name: self._values[blob] for name, blob in self._ids.items()}
+        return {name: self._values[blob] for name, blob in self._ids.items() if blob in self._values}
 
     def missing(self, name: str) -> UsageError | None:
         """Return the error for reading a blob without numbers; None if it has some."""
-        if name not in self._folded:
+        blob = self._ids.get(name)
+        if blob is None or blob in self._values:
             return None
         return UsageError(
-            f"{self._network} is compiled: blob {name!r} was folded into layer {self._folded[name]!r}, "
+            f"{self._network} is compiled: blob {name!r} was folded into layer {self._folded[blob]!r}, "
             "its numbers cannot be computed any more",
             hint="load the prototxt and the caffemodel",
         )
 
     def __contains__(self, name: object) -> bool:
-        return name in self._ids or name in self._folded
+        return name in self._ids
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._names)
+        return iter(self._ids)
 
     def __len__(self) -> int:
-        return len(self._names)
+        return len(self._ids)
 
     def __repr__(self) -> str:
-        shapes = {name: show(value.shape) for name, value in self.readable.items()}
-        words = {**shapes, **{name: f"(folded into {layer!r})" for name, layer in self._folded.items()}}
-        return f"<Blobs: {', '.join(f'{name} {words[name]}' for name in self)}>"
+        words = {name: f"(folded into {self._folded.get(blob)!r})" for name, blob in self._ids.items()}
+        words |= {name: show(value.shape) for name, value in self.readable.items()}
+        return f"<Blobs: {', '.join(f'{name} {word}' for name, word in words.items())}>"
 
 
 def kept_blobs(graph: Graph, keep: str | Sequence[str]) -> set[str]:

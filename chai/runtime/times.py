@@ -100,9 +100,6 @@ class Steps(Sequence[StepTime]):
     def __getitem__(self, index: Any) -> Any:
         return self._all[index]
 
-    def __iter__(self) -> Iterator[StepTime]:
-        return iter(self._all)
-
     def __reduce__(self) -> tuple[type[tuple[StepTime, ...]], tuple[tuple[StepTime, ...]]]:
         return tuple, (self._all,)
 
