@@ -15,15 +15,19 @@ from ..env import env
 from ..kernels.native.library import computing
 from ..kernels.native.threads import threads
 from ..offload.plan import Plan
-from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, with_plain_inputs
+from ..offload.schedule import Blobs, DeviceStep, HostStep, Pack, Side, Step, Unpack, with_plain_inputs
 from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, Mutex, entered
 from .direct import Direct, Readers, direct, unpacking_at_once
+from .host.layer import PreparedLayer
 from .host.memory import BlobLog, ChainMemory
 from .renewing import Written
 from .slot import Kept, LazyBlobs, Run, Slot, StepBlobs
-from .steps.prepared import prepared
+from .steps import PreparedStep
+from .steps.conversions import Packing, Unpacking
+from .steps.layers import CustomOnHost, OnCodes, OnHost
+from .steps.segments import DeviceSegment
 from .times import ModelledTime, Steps, Times
 
 if TYPE_CHECKING:
@@ -61,13 +65,27 @@ class Execution:
         for i, step in enumerate(self._executed.steps):
             if isinstance(step, DeviceStep):
                 self._compiled(i, step, frozenset())
-        self._steps = prepared(plan, self._executed, counting)
+        self._steps = [self._prepared(step, counting) for step in self._executed.steps]
         self._emulation = ModelledTime(device.word, plan.batch, partial(_modelled_ms, plan)) if device.word else None
         self._dynamic = any(layer.dynamic for layer in plan.graph.layers)
         others = (read for step in self._executed.steps if not isinstance(step, Pack) for read in step.reads)
         self._packed = frozenset(plan.graph.inputs).difference(blob for side, blob in others if side == "host")
         # lanes that compute, with that of the caller of a stream: where there are processors for both, it converts ahead
         self._ahead = threads() > (2 if device.word else 1)
+
+    def _prepared(self, step: Step, counting: bool) -> PreparedStep:
+        """Return a step, ready to run on many batches; ``counting``: a conversion counts the codes that are saturated."""
+        plan, shapes = self.plan, self.shapes
+        if isinstance(step, Pack):
+            return Packing(step, plan.graph, plan.device_shapes, counting)
+        if isinstance(step, Unpack):
+            return Unpacking(step, plan.graph, shapes, counting)
+        if isinstance(step, DeviceStep):
+            return DeviceSegment(step, plan, self._executed)
+        layer = PreparedLayer(step.layer, shapes, 1 if step.codes else 4)
+        if step.codes:
+            return OnCodes(layer, step.layer.on_codes(shapes, plan.formats))
+        return CustomOnHost(layer) if step.layer.engine == "custom" else OnHost(layer)
 
     def close(self) -> None:
         """Release the Programs' resources on the device as soon as no batch is running."""
