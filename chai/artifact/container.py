@@ -163,9 +163,8 @@ def write(path: str | Path, header: Mapping[str, Any], sections: Mapping[str, An
     for name, block in blocks.items():
         table[name] = {"offset": end, "bytes": block.nbytes, "crc": zlib.crc32(block)}
         end = _aligned(end + block.nbytes)
-    text = json.dumps({**header, "sections": table}, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode(
-        "utf-8"
-    )
+    whole = {**header, "sections": table}
+    text = json.dumps(whole, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode("utf-8")
     with open(path, "wb") as file:
         file.write(PREFIX.pack(MAGIC, VERSION, zlib.crc32(text), len(text)))
         file.write(text)

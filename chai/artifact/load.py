@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -134,17 +135,10 @@ def _arithmetic(overlay: Overlay) -> type[Arithmetic] | None:
 
 def _partition(schedule: Schedule) -> Partition:
     """Return the segments (longest runs of steps on one engine) and the reasons for layers on the host."""
-    result = Partition([], {})
-    for step in schedule.steps:
-        if not step.layers:  # a conversion
-            continue
-        engine = "host" if isinstance(step, HostStep) else "fpga"
-        if isinstance(step, HostStep):
-            result.reasons[step.layer.name] = step.reason
-        if not result.segments or result.segments[-1].engine != engine:
-            result.segments.append(Segment(engine))
-        result.segments[-1].layers.extend(step.layers)
-    return result
+    steps = [step for step in schedule.steps if step.layers]  # without conversions
+    runs = groupby(steps, lambda step: "host" if isinstance(step, HostStep) else "fpga")
+    segments = [Segment(engine, [layer for step in run for layer in step.layers]) for engine, run in runs]
+    return Partition(segments, {step.layer.name: step.reason for step in steps if isinstance(step, HostStep)})
 
 
 def _coarser(file: Artifact, layers: Collection[str]) -> dict[str, Coarser]:

@@ -142,7 +142,7 @@ def stream_batches(
     batches: Iterator[tuple[Mapping[str, Feed], Written]],
     keep: Collection[str],
     first: Mapping[str, Feed],
-    ready: Readiness | None = None,
+    ready: Readiness | None,
 ) -> Generator[tuple[Mapping[str, Array], Times], None, None]:
     """Run many batches of the size of ``first``; with ``Execution.stream`` if that is the Plan's size."""
     if _fits(execution, first):

@@ -146,8 +146,8 @@ class Execution:
     ) -> tuple[Mapping[str, Array], Times]:
         feeds = self._read(feeds, keep)
         pictures = frozenset([blob for blob, feed in feeds.items() if not isinstance(feed, np.ndarray)])
-        key = frozenset(keep), pictures
-        kept = self._kept.get((*key, True)) or self._kept_with(*key, self._together and (*key, False) in self._kept)
+        follows = (frozenset(keep), pictures, False) in self._kept  # an earlier pass
+        kept = self._kept_with(keep, pictures, self._together and follows)
         log = BlobLog() if kept.peak is None else None
         slot = Slot(feeds, kept, started, log, written)
         slot.feed = (perf_counter() - slot.started) * 1000
