@@ -134,16 +134,10 @@ def from_precision(graph: Graph, unsigned: Collection[str] = ()) -> dict[str, Fo
                 own = max((formats[b] for b in layer.bottoms), key=lambda f: f.step)
             if layer.indices and inherited is not None:
                 own = of_indices(inherited.scheme)
-            if own is None and inherited is None:
-                own = _precision_default(layer, "out", missing)
             format = own or inherited or _precision_default(layer, "out", missing)
             formats[top] = format if top in unsigned else format.signed
-            if (
-                own is None
-                and not layer.keeps_format
-                and not single(layer)
-                and (layer.blobs or layer.precision_expected)
-            ):
+            expected = (layer.blobs or layer.precision_expected) and not layer.keeps_format
+            if own is None and expected and not single(layer):
                 missing.append(layer.name)
     if missing:
         names = list(dict.fromkeys(missing))
