@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from itertools import pairwise
@@ -300,7 +300,7 @@ class Execution:
                     _lane(step),
                     needs[i],
                     partial(_run, run, use) if _lane(step) == "fpga" else partial(computing, _run, run, use),
-                    partial(_claim, use.claims) if use.claims else None,
+                    partial(Slot.claim, direct=use.claims) if use.claims else None,
                 )
                 for i, (step, (run, use)) in enumerate(steps)
             ]
@@ -385,10 +385,6 @@ def _run(step: Run, use: StepBlobs, slot: Slot) -> None:
 
 def _lane(step: Step) -> str:
     return "fpga" if isinstance(step, DeviceStep) else "host"
-
-
-def _claim(direct: Direct, slot: Slot, wake: Callable[[], object]) -> bool:
-    return slot.claim(direct, wake)
 
 
 def _on_device(blobs: Iterable[str]) -> Blobs:

@@ -126,7 +126,7 @@ class Slot:
             if log is not None:
                 log.add(("host", blob), self.host[blob])
 
-    def claim(self, direct: Direct, wake: Callable[[], object]) -> bool:
+    def claim(self, wake: Callable[[], object], direct: Direct) -> bool:
         """Return whether the batch has a set for these steps; if not, ``wake`` is called when there may be one."""
         used = direct.program.claim(self.lease, wake)
         if used is not None:
