@@ -38,11 +38,10 @@ def views(file: Artifact, shapes: Mapping[str, Shape]) -> dict[str, View]:
     """Return the blobs that are channels of larger blobs."""
     places: dict[str, View] = {}
     for blob, place in file.get("places", {str: list}).items():
-        if len(place) != 2 or not isinstance(place[0], str) or type(place[1]) is not int:
+        pair = len(place) == 2 and isinstance(place[0], str) and type(place[1]) is int
+        if not pair or any(len(shapes.get(name, ())) != 4 for name in (blob, place[0])):
             raise file.error(f"header: place of blob {blob!r}")
         whole, first = place
-        if blob not in shapes or whole not in shapes or len(shapes[blob]) != 4 or len(shapes[whole]) != 4:
-            raise file.error(f"header: place of blob {blob!r}")
         inner, outer = shapes[blob], shapes[whole]
         if first < 0 or first + inner[1] > outer[1] or (inner[0], *inner[2:]) != (outer[0], *outer[2:]):
             raise file.error(f"header: blob {blob!r} does not fit its place in {whole!r}")
