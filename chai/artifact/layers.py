@@ -49,6 +49,7 @@ def layers(
             raise file.error(f"layer {name!r} reads a blob that no layer has written, or writes one twice")
         written.update(entry["tops"])
         layers[name] = _layer(file, name, entry, shapes, custom, whole)
+        layers[name].origin = tuple(entry["origin"])
     if any(blob not in shapes for blob in inputs):
         raise file.error("header: the shape of an input is missing")
     return layers
@@ -65,9 +66,7 @@ def _layer(
     bottoms, tops = tuple(entry["bottoms"]), tuple(entry["tops"])
     layer: Layer
     if "reason" not in entry:
-        layer = OnDevice(name, bottoms, tops, type=entry["type"])
-        layer.origin = tuple(entry["origin"])
-        return layer
+        return OnDevice(name, bottoms, tops, type=entry["type"])
     where = f"layer {name!r} ({entry['type']})"
     arrays = file.of(entry.get("blobs", []), [{"offset": int, "shape": [int]}], where)
     blobs = [file.array(array) for array in arrays]
@@ -81,7 +80,6 @@ def _layer(
         params: Any = file.restore(cls.Params, entry.get("params", {}), where)
         layer = cls(name, bottoms, tops, params, type=entry["type"])
         layer.whole_windows = whole
-    layer.origin = tuple(entry["origin"])
     layer.blobs = blobs
     if "precision" in entry:
         layer.precision = file.restore(Precision, entry["precision"], where)

@@ -39,6 +39,7 @@ class CompiledSource:
 
     calibrated = True
     basis: Basis | None = None
+    weights: Weights | None = None
     trained = True
 
     def __init__(self, options: Options, device: Device) -> None:
@@ -62,7 +63,6 @@ class CompiledSource:
             registry()  # the user's files are run, whether the network needs them or not
         plan, self._card = load(artifact, target, registry)
         self.graph = plan.graph
-        self.weights: Weights | None = None
         self.overlay: Overlay | None = target
         self.formats: Mapping[str, Format] | None = plan.formats
         self._name = plan.graph.name or stem(path)
