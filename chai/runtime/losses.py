@@ -57,15 +57,13 @@ class Losses:
 
         Raises ShapeError for labels of the wrong size, ModelError for a label that is no class.
         """
-        if not self.layers:
+        layers = list(self._fed({*values, *labels}))
+        if not layers or self._graph is None:
             return {}, times
         from ..passes.infer_shapes import infer_shapes  # a pass without labels needs no shapes
 
         begin = perf_counter()
         blobs, steps = {**values, **labels}, []
-        layers = list(self._fed({*values, *labels}))
-        if not layers or self._graph is None:
-            return {}, times
         inputs = {b: blobs[b].shape for layer in layers for b in layer.bottoms if b in blobs}
         shapes = infer_shapes(replace(self._graph, layers=layers, inputs=dict(inputs)))
         with np.errstate(all="ignore"):
