@@ -74,7 +74,7 @@ def _layer(
         layer = _custom(file, name, entry, custom)
         layer.bottoms, layer.tops = bottoms, tops
     else:
-        cls = _class(entry["type"], len(bottoms))
+        cls = types.restored(entry["type"], len(bottoms))
         if cls is None:
             raise file.error(f"{where}: this chai does not know the type", hint="update chai")
         params: Any = file.restore(cls.Params, entry.get("params", {}), where)
@@ -88,15 +88,6 @@ def _layer(
             setattr(layer, relu, file.restore(float, entry[relu], f"{where}: {relu}"))
     _check_layer(layer, shapes)
     return layer
-
-
-def _class(name: str, bottoms: int) -> type[Layer] | None:
-    """Return the class of a type, or of what the pass ``unpool`` makes of an Upsample: that has a third bottom."""
-    if (name, bottoms) != ("Upsample", 3):
-        return types.find(name)
-    from ..layers._unpool import MaxUnpool  # which few files need
-
-    return MaxUnpool
 
 
 def _custom(file: Artifact, name: str, entry: dict[str, Any], custom: Callable[[], Registry]) -> Layer:

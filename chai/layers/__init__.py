@@ -24,6 +24,11 @@ def find(name: str) -> type[Layer] | None:
     return None if stem is None else _defined(stem).get(name)
 
 
+def restored(name: str, bottoms: int) -> type[Layer] | None:
+    """Return the class of a compiled network's layer: its type's, or what the pass ``unpool`` makes of an Upsample."""
+    return _defined("_unpool")["MaxUnpool"] if (name, bottoms) == ("Upsample", 3) else find(name)
+
+
 def spelled(text: str) -> str | None:
     """Return the type whose name is this text but for case and underscores, or None if there is none."""
     plain = text.replace("_", "").lower()
