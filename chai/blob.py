@@ -86,6 +86,11 @@ def count(shape: Shape) -> int:
     return prod(shape)
 
 
+def plain(array: Array) -> Array:
+    """Return an array as C reads it, see ``is_plain``."""
+    return array if is_plain(array) else np.require(array, np.float32, ["C", "A"])
+
+
 def is_plain(array: Array) -> bool:
     """Return whether C can read an array: contiguous, aligned float32."""
     flags = array.flags

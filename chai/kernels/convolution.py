@@ -26,13 +26,13 @@ def conv2d(x: Array, weights: Array, bias: Array | None, filtering: Filtering, f
 
     Padding is ``fill``.
     """
+    if not fill and (layer := native_conv2d(x.shape, weights, bias, filtering)) is not None:
+        return layer.run(x)
     window, group, rectified = filtering
     n, _, h, w = x.shape
     m, cg = weights.shape[:2]
     out = window.sizes((h, w))
     pointwise = window.kernel == window.stride == (1, 1) and window.pad == (0, 0)
-    if not fill and (used := float_kernels(x.shape, weights.shape, out)) is not None:
-        return used.convolved(x, weights, bias, filtering)
     y = np.empty((n, m, *out), np.float32)
     if cg == 1 and m == group and not pointwise:
         _depthwise(x, weights, y, window, fill)
@@ -64,14 +64,13 @@ def inner_product(x: Array, weights: Array, bias: Array | None, rectified: bool 
     If it is ``rectified``, numbers below 0 are 0.
     """
     n, k = x.shape
+    if (layer := native_inner_product((n, k), weights, bias, rectified)) is not None:
+        return layer.run(x).reshape(n, -1)
     if (used := float_kernels(x.shape, weights.shape)) is None:
         y: Array = np.matmul(x, weights.T)
-    elif weights.flags.c_contiguous:
-        pixels, filters = x.reshape(n, k, 1, 1), weights.reshape(-1, k, 1, 1)
-        return used.convolved(pixels, filters, bias, Filtering(POINT, 1, rectified)).reshape(n, -1)
     else:  # stored as (K, M): outputs are the pixels of one image, and each x is a filter
         pixels, filters = weights.T.reshape(1, k, 1, -1), x.reshape(n, k, 1, 1)
-        y = used.convolved(pixels, filters, None, Filtering(POINT)).reshape(n, -1)
+        y = used.product(pixels.shape, filters, None, Filtering(POINT)).run(pixels).reshape(n, -1)
     if bias is not None:
         y += bias
     if rectified:

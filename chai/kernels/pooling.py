@@ -22,8 +22,8 @@ def max_pool(x: Array, window: Window, out: Shape) -> Array:
 
     An empty window gives the least value of the type (-FLT_MAX).
     """
-    if x.dtype == np.float32 and (used := _compiled(x.shape, window, out)) is not None:
-        return used.largest(x, window, out)
+    if x.dtype == np.float32 and (layer := native_pool(x.shape, window, out)) is not None:
+        return layer.run(x)
     least = float(np.finfo(np.float32).min) if x.dtype == np.float32 else int(np.iinfo(x.dtype).min)
     return _reduce(x, window, out, np.maximum, least)
 
@@ -31,14 +31,14 @@ def max_pool(x: Array, window: Window, out: Shape) -> Array:
 def sum_pool(x: Array, window: Window, out: Shape) -> Array:
     """Sum each window clipped to the image; x (N, C, H, W) -> (N, C, *out)."""
     if x.dtype == np.float32 and (used := _compiled(x.shape, window, out)) is not None:
-        return used.total(x, window, out)
+        return used.sums(x.shape, window, out).run(x)
     return _reduce(x, window, out, np.add, 0.0)
 
 
 def mean_pool(x: Array, window: Window, out: Shape, areas: Array) -> Array:
     """Return ``sum_pool`` divided by ``areas``, a number for each window (float32); NaN where both are 0."""
-    if x.dtype == np.float32 and (used := _compiled(x.shape, window, out)) is not None:
-        return used.mean(x, window, out, areas)
+    if x.dtype == np.float32 and (layer := native_pool(x.shape, window, out, areas)) is not None:
+        return layer.run(x)
     with np.errstate(invalid="ignore"):
         y: Array = sum_pool(x, window, out) / areas
     return y

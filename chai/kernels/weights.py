@@ -5,13 +5,12 @@ from __future__ import annotations
 import ctypes
 
 from .. import fixed
-from ..blob import Array
+from ..blob import Array, plain
 from ..errors import ModelError
 from ..fixed import Quantized
 from ..util.lazy_numpy import np
 from .native import library
 from .native.library import pointer
-from .native.single import plain
 
 
 def quantized(weights: Array, steps: Array, bits: int) -> Quantized:

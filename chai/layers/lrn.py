@@ -64,7 +64,7 @@ class LRN(Layer):
         p = self.params
         if p.norm_region == "WITHIN_CHANNEL" or p.beta != 0.75 or (used := float_kernels(bottoms[0])) is None:
             return None
-        return used.normalisation(bottoms[0], p.local_size, p.alpha, p.k)
+        return used.lrn(bottoms[0], p.local_size, p.alpha, p.k)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]
@@ -79,8 +79,8 @@ class LRN(Layer):
                 window, size, (-half, -half), (size[0] + half, size[1] + half)
             )
             return (x * _negative_power(1 + p.alpha * mean, p.beta),)
-        if p.beta == 0.75 and (used := float_kernels(x.shape)) is not None:
-            return (used.normalised(x, p.local_size, p.alpha, p.k),)
+        if (in_c := self.native((x.shape,), False)) is not None:
+            return (in_c.run(x),)
         y = np.empty_like(x, order="C")
         rows = max(1, BAND // max(1, x.shape[1] * x.shape[3]))
         for image, result in zip(x, y):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape, count
 from ..graph import Layer, OutputKind
@@ -13,9 +12,6 @@ from ..graph.params import axis_index
 from ..kernels import float_kernels
 from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
-
-if TYPE_CHECKING:
-    from ..kernels.native.floats import Floats
 
 
 class Softmax(Layer):
@@ -49,20 +45,18 @@ class Softmax(Layer):
         return bottoms
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
-        along = self.axis(self.params.axis, bottoms[0])
-        used = self._compiled(bottoms[0], along) if self.other is None else None
-        return None if used is None else used.exponential(bottoms[0], along)
-
-    @staticmethod
-    def _compiled(shape: Shape, along: int) -> Floats | None:
-        return float_kernels((count(shape[:along]), shape[along], count(shape[along + 1 :])))
+        shape, along = bottoms[0], self.axis(self.params.axis, bottoms[0])
+        if self.other is not None:
+            return None
+        used = float_kernels((count(shape[:along]), shape[along], count(shape[along + 1 :])))
+        return None if used is None else used.softmax(shape, along)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, along = bottoms[0], self.axis(self.params.axis, bottoms[0].shape)
         if self.other is not None:
             return (self.other(x, along),)
-        if (used := self._compiled(x.shape, along)) is not None:
-            return (used.softmax(x, along),)
+        if (in_c := self.native((x.shape,), False)) is not None:
+            return (in_c.run(x).reshape(x.shape),)
         return (softmax(x, along),)
 
 

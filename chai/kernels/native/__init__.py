@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ...blob import Array
+from ...blob import Array, plain
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,13 @@ class NativeLayer:
     packed: tuple[PackedFilters | ChannelTable, ...] = ()
     scaled: Callable[[ChannelTable, bool], NativeLayer] | None = None
     program: NativeProgram | None = None
+
+    def run(self, x: Array) -> Array:
+        """Return the numbers of its top for those of its only bottom, a new array: of a layer with a ``single``."""
+        assert self.single is not None
+        for each in self.packed:
+            each.write()
+        return self.single.run(plain(x), *map(plain, self.parameters))
 
 
 @dataclass(eq=False, slots=True)

@@ -13,14 +13,14 @@ from math import gcd, prod
 from operator import add
 from typing import TYPE_CHECKING, NamedTuple
 
-from ...blob import Array, Shape, show
+from ...blob import Array, Shape, plain, show
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 from . import Link, NativeLayer
 from .joined import joined
 from .library import ALIGNMENT, Library, RunArguments, address, aligned
 from .order import OperationBlobs, arena, order
-from .single import OTHERS, SHARED, others, plain
+from .single import OTHERS, SHARED, others
 from .table import FLOATS, PACKS, Extent, Form, Kind, Operation, Table
 from .threads import threads
 

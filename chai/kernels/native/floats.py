@@ -11,7 +11,7 @@ from ...tasks.window import Filtering, Window
 from . import NativeLayer
 from .library import Library, library
 from .packed import TERMS, ChannelTable, packed
-from .single import Single, plain
+from .single import Single
 from .table import Form, Kind
 
 KEPT = 1024  # operations: more than the layers of a large network
@@ -22,9 +22,9 @@ ELEMENTS = 8  # numbers in a nanosecond, each of which is computed on its own
 
 
 class Floats:
-    """The library's variant in use. Numbers depend neither on the batch nor on the number of threads.
+    """The layers that the library's variant in use computes, each for bottoms of a shape.
 
-    Methods named as what they compute take the input's shape, and return the layer to run; the others run it.
+    Numbers depend neither on the batch nor on the number of threads.
     """
 
     __slots__ = ("library",)
@@ -33,7 +33,7 @@ class Floats:
         self.library = library
 
     def product(self, shape: Shape, weights: Array, bias: Array | None, filtering: Filtering) -> NativeLayer:
-        """Return the layer that ``convolved`` runs."""
+        """Return the convolution of maps (N, C, H, W) with weights (M, C/group, kh, kw) and bias (M,), padded with 0."""
         single = _product(self.library, filtering, shape, weights.shape, None if bias is None else bias.shape)
         written = (packed(self.library, weights),) if single.operation.kind == Kind.TILED else ()
         used = written[0].array if written else weights
@@ -46,42 +46,25 @@ class Floats:
         arrays = (used,) if bias is None else (used, bias)
         return NativeLayer(single, arrays, packed=written, scaled=None if filtering.rectified else scaled)
 
-    def convolved(self, x: Array, weights: Array, bias: Array | None, filtering: Filtering) -> Array:
-        """Return the convolution of x (N, C, H, W) with weights (M, C/group, kh, kw) and bias (M,), padded with 0."""
-        return _run(self.product(x.shape, weights, bias, filtering), x)
-
-    def exponential(self, shape: Shape, axis: int) -> NativeLayer:
-        """Return the layer that ``softmax`` runs."""
+    def softmax(self, shape: Shape, axis: int) -> NativeLayer:
+        """Return the softmax along an axis, 0 .. ndim - 1; its top has the shape (outer, size, 1, inner)."""
         return NativeLayer(_softmax(self.library, (prod(shape[:axis]), shape[axis], 1, prod(shape[axis + 1 :]))))
 
-    def softmax(self, x: Array, axis: int) -> Array:
-        """Return the softmax of x along an axis, in 0 .. ndim - 1."""
-        return _run(self.exponential(x.shape, axis), x).reshape(x.shape)
-
     def pool(self, shape: Shape, window: Window, out: Shape, areas: Array | None = None) -> NativeLayer:
-        """Return the layer that ``largest`` runs, with ``areas`` the one that ``mean`` runs."""
+        """Return the maximum of each window clipped to the image, (N, C, *out); -FLT_MAX for an empty one.
+
+        With ``areas``, a number for each window, its sum divided by that: every bit is numpy's.
+        """
         kind, parameters = (Kind.LARGEST, ()) if areas is None else (Kind.MEAN, (areas,))
         return NativeLayer(_pool(self.library, kind, window, shape, (*shape[:2], *out)), parameters)
 
-    def largest(self, x: Array, window: Window, out: Shape) -> Array:
-        """Return the maximum of each window clipped to the image, (N, C, *out); -FLT_MAX for an empty one."""
-        return _run(self.pool(x.shape, window, out), x)
+    def sums(self, shape: Shape, window: Window, out: Shape) -> NativeLayer:
+        """Return the layer that sums each window clipped to the image, (N, C, *out): every bit is numpy's."""
+        return NativeLayer(_pool(self.library, Kind.TOTAL, window, shape, (*shape[:2], *out)))
 
-    def total(self, x: Array, window: Window, out: Shape) -> Array:
-        """Return the sum of each window clipped to the image, (N, C, *out): every bit is numpy's."""
-        return _pool(self.library, Kind.TOTAL, window, x.shape, (*x.shape[:2], *out)).run(plain(x))
-
-    def mean(self, x: Array, window: Window, out: Shape, areas: Array) -> Array:
-        """Return ``total`` divided by ``areas``, a number for each window: every bit is numpy's."""
-        return _run(self.pool(x.shape, window, out, areas), x)
-
-    def normalisation(self, shape: Shape, size: int, alpha: float, k: float) -> NativeLayer:
-        """Return the layer that ``normalised`` runs."""
+    def lrn(self, shape: Shape, size: int, alpha: float, k: float) -> NativeLayer:
+        """Return the LRN of maps (N, C, H, W) over ``size`` channels with beta 0.75: every bit is numpy's."""
         return NativeLayer(_lrn(self.library, size, alpha, k, shape))
-
-    def normalised(self, x: Array, size: int, alpha: float, k: float) -> Array:
-        """Return the LRN of x (N, C, H, W) over ``size`` channels with beta 0.75: every bit is numpy's."""
-        return _run(self.normalisation(x.shape, size, alpha, k), x)
 
     def pair(self, operation: str, planes: Shape, factors: tuple[float, ...], rectified: bool) -> NativeLayer:
         """Return the layer that computes SUM (of numbers times ``factors``), PROD or MAX of two bottoms (N, C, H, W)."""
@@ -99,13 +82,6 @@ class Floats:
     def leaky(self, planes: Shape, slopes: Array) -> NativeLayer:
         """Return the layer that multiplies numbers below 0 by the slope of their channel (N, C, H, W)."""
         return NativeLayer(_leaky(self.library, planes), (slopes,))
-
-
-def _run(layer: NativeLayer, x: Array) -> Array:
-    assert layer.single is not None
-    for each in layer.packed:
-        each.write()
-    return layer.single.run(plain(x), *map(plain, layer.parameters))
 
 
 def floats() -> Floats | None:

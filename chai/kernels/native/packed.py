@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from weakref import WeakValueDictionary
 
-from ...blob import Array
+from ...blob import Array, plain
 from ...util.lazy_numpy import np
 from .library import Library
-from .single import Single, plain
+from .single import Single
 from .table import Form, Kind
 
 TERMS = 16  # of a tile, see tiles.h

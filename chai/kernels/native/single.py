@@ -6,7 +6,7 @@ import ctypes
 from collections.abc import Sequence
 from math import prod
 
-from ...blob import Array, Shape, is_plain
+from ...blob import Array, Shape
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 from .library import Library
@@ -90,8 +90,3 @@ class Single(Prepared):
 def others(buffers: Sequence[int]) -> tuple[int, ...]:
     """Return for each field of ``OTHERS`` one of the buffers besides input and output, 0 if there are none."""
     return tuple([buffers[i] if i < len(buffers) else buffers[0] if buffers else 0 for i in range(len(OTHERS))])
-
-
-def plain(array: Array) -> Array:
-    """Return an array as C reads it, see ``is_plain``."""
-    return array if is_plain(array) else np.require(array, np.float32, ["C", "A"])
