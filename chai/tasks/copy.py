@@ -16,7 +16,7 @@ from ..fixed import Requantization, requantize
 from ..overlay import Overlay, TaskLimits
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import Operands, as_it_is, check_multipliers, clamp, flat_multipliers, same, zero_flag, zero_point
+from .fields import Operands, as_it_is, check_multipliers, clamp, clamped, flat_multipliers, same, zero_flag, zero_point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -132,8 +132,7 @@ class Copy(Task):
         whole = memory.view(common["output"])
         first = (values["output"] - whole.address) // max(1, whole.pitch) * memory.step
         below = np.array(values["negative"]) if values["leaky"] else None
-        numbers = values["shift"], values["low"], values["high"]
-        r = Requantization(np.array(values["factor"]), *numbers, below, zero_point(values, "output"))
+        r = clamped(values, values["factor"], below)
         out = values["output_channels"], values["output_height"], values["output_width"]
         sizes = tuple(values[f"input_{name}"] for name in ("channels", "height", "width"))
         fold = None if out == sizes else Fold(memory.step, out)

@@ -12,7 +12,7 @@ from ..fixed import Requantization, requantize
 from ..overlay import Overlay, TaskLimits
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import Operands, check_multipliers, clamp, same_multipliers, zero_flag, zero_point
+from .fields import Operands, check_multipliers, clamp, clamped, same_multipliers, zero_flag, zero_point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -165,19 +165,9 @@ class Eltwise(Task):
         operation = OPERATIONS[values.get("operation", 0)]
         factors = (values["factor"], values["second_factor"])[: 1 if operation == "PROD" else 2]
         negative = (values["negative"], values["second_negative"]) if values["leaky"] else None
-        numbers = values["shift"], values["low"], values["high"]
-        r = Requantization(np.array(1), *numbers, zero=zero_point(values, "output"))
-        zeros = zero_point(values, "input"), zero_point(values, "second")
-        vector = bool(values.get("vector"))
-        return cls(
-            **common,
-            factors=factors,
-            negative=negative,
-            requantization=r,
-            zeros=zeros,
-            operation=operation,
-            vector=vector,
-        )
+        r, zeros = clamped(values, 1), (zero_point(values, "input"), zero_point(values, "second"))
+        common |= {"operation": operation, "vector": bool(values.get("vector"))}
+        return cls(**common, factors=factors, negative=negative, requantization=r, zeros=zeros)
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:

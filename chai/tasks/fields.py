@@ -243,6 +243,12 @@ def clamp(r: Requantization, leaky: bool) -> dict[str, int]:
     return {"shift": r.shift, "low": r.low, "high": r.high, "leaky": int(leaky), "output_zero": zero}
 
 
+def clamped(values: Mapping[str, int], multiplier: Array | int, negative: Array | None = None) -> Requantization:
+    """Return the requantisation with these multipliers and the shift, clamp and zero point of ``clamp``'s fields."""
+    numbers = values["shift"], values["low"], values["high"]
+    return Requantization(np.asarray(multiplier), *numbers, negative, zero_point(values, "output"))
+
+
 def zero_flag(name: str, zero: int) -> int:
     """Return the field of a zero point, 0 or -128, which is the blob's name with ``_zero``."""
     if zero not in (0, -128):
@@ -302,8 +308,7 @@ def from_table(values: Mapping[str, int], memory: Operands, shape: Shape) -> tup
         below = None
     if memory.constants.largest_bias >= memory.overlay.accumulator_bound:
         check_bias(memory.overlay, columns["bias"], bool(values.get("wide")))
-    numbers = values["shift"], values["low"], values["high"], below
-    return columns["bias"], Requantization(above.reshape(shape), *numbers, zero_point(values, "output"))
+    return columns["bias"], clamped(values, above.reshape(shape), below)
 
 
 def same(a: Any, b: Any) -> bool:

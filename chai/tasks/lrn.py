@@ -20,7 +20,7 @@ from ..overlay.sections import BitField, Record
 from ..overlay.weights import Piece
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import Operands, clamp, same_multipliers, zero_flag, zero_point
+from .fields import Operands, clamp, clamped, same_multipliers, zero_flag, zero_point
 from .unsupported import Unsupported
 
 if TYPE_CHECKING:
@@ -151,9 +151,7 @@ class LRNTask(Task):
     def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
         data = memory.constants.read("table", values["table"], SEGMENTS * SEGMENT.bytes)
         columns = unpack_rows(SEGMENT, data.data)
-        numbers = values["shift"], values["low"], values["high"]
-        r = Requantization(np.array(1), *numbers, zero=zero_point(values, "output"))
-        zero = zero_point(values, "input")
+        r, zero = clamped(values, 1), zero_point(values, "input")
         task = cls(**common, local_size=values["kernel_h"], bases=columns["base"], slopes=columns["slope"],
                    requantization=r, zero=zero)  # fmt: skip
         task._check()

@@ -13,7 +13,7 @@ from ..overlay import Overlay, TaskLimits
 from ..overlay.layout import planes
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import Operands, as_it_is, check_multipliers, clamp, flat_multipliers, same, zero_flag, zero_point
+from .fields import Operands, as_it_is, check_multipliers, clamp, clamped, flat_multipliers, same, zero_flag, zero_point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -105,11 +105,9 @@ class UpsampleTask(Task):
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], _: Operands, /, **common: Any) -> Self:
-        numbers = values["shift"], values["low"], values["high"], None, zero_point(values, "output")
-        r, factors = Requantization(np.array(values["factor"]), *numbers), (values["stride_h"], values["stride_w"])
-        return cls(
-            **common, factors=factors, spread=bool(values["spread"]), requantization=r, zero=zero_point(values, "input")
-        ).plain()
+        r, zero = clamped(values, values["factor"]), zero_point(values, "input")
+        factors = values["stride_h"], values["stride_w"]
+        return cls(**common, factors=factors, spread=bool(values["spread"]), requantization=r, zero=zero).plain()
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
