@@ -241,10 +241,11 @@ def xilinx(
     """Return a filter in Xilinx formats; ``thresholds`` (M,) are those of weights, None for their largest magnitudes."""
     codes, steps = stepped(weights, format, thresholds)
     read, written = np.float32(source.step), np.float32(target.step)
-    multipliers = _rounded(steps * read / written * np.float32(1 << SHIFT))
-    if int(multipliers.max(initial=0)) >= 1 << 24:
+    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
+        ratios = steps * read / written * np.float32(1 << SHIFT)
+    if not (ratios < 1 << 24).all():
         raise Unsupported(f"its output steps ({target}) are too fine: a multiplier would be 4 or more")
-    return IntegerFilter(codes, _steps_of(bias, target) << BIAS, multipliers, SHIFT)
+    return IntegerFilter(codes, _steps_of(bias, target) << BIAS, _rounded(ratios), SHIFT)
 
 
 def stepped(weights: Array, format: Format, thresholds: Array | None) -> tuple[Array, Array]:

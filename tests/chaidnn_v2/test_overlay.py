@@ -52,6 +52,8 @@ def made(
         ("y Convolution data -> y : convolution_param { num_output: 16 kernel_h: 3 kernel_w: 1 }", "the same in both directions"),
         ("y Convolution data -> y : " + CONV.replace("}", "pad: 1 }") % 9, "a kernel above 8x8 with more than 4 input channels"),
         ("y Convolution data -> y : " + CONV % 1 + XILINX % (900.0, 0.01), "a multiplier would be 4 or more"),
+        ("y Convolution data -> y : " + CONV % 1 + XILINX % (1.0, 1e-35), "a multiplier would be 4 or more"),  # than int64
+        ("y Convolution data -> y : " + CONV % 1 + XILINX % (1.0, 1e-42), "a multiplier would be 4 or more"),  # than float32
         ("y Convolution data -> y : " + CONV % 1 + DYNAMIC % 30, "is a shift by"),
         ("y Convolution data -> y : " + CONV % 1 + XILINX % (1.0, 0.0), "every value is 0"),
         ("y Convolution data -> y : convolution_param { num_output: 32 kernel_size: 1 group: 2 }", "not multiples of 16"),
