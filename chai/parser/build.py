@@ -144,7 +144,7 @@ def _located(message: Message) -> Iterator[None]:
 
 def _place(message: Message) -> str:
     """Return path:line of a layer."""
-    return f"{message.source.path}:{message.source.where(_position(message)[0])[0]}"
+    return message.source.place(_position(message)[0])
 
 
 def _position(message: Message) -> tuple[int, int]:

@@ -11,6 +11,8 @@ adjacent strings, single quotes, hexadecimal and octal integers, ``2.0f``, ``.5`
 from __future__ import annotations
 
 import re
+from codecs import BOM_UTF8
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,11 +76,13 @@ def read_source(path: str | Path) -> SourceText:
         _refuse_binary(head, path)
         data = head + rest(file, "text_bytes", str(path))
     _refuse_binary(data, path)
+    encoding = "utf-8-sig" if data.startswith(BOM_UTF8) else "utf-8"
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode(encoding)
     except UnicodeDecodeError:
-        text = data.decode("latin-1")  # comments in another encoding: one character per byte keeps the offsets
-    return SourceText(text, str(path))
+        encoding = "latin-1"  # comments in another encoding: one character per byte keeps the offsets
+        text = data.decode(encoding)
+    return SourceText(text, str(path), encoding)
 
 
 def _refuse_binary(data: bytes, path: Path) -> None:
@@ -93,6 +97,22 @@ def _refuse_binary(data: bytes, path: Path) -> None:
 def parse(source: SourceText) -> Block:
     """Return the tree of a text. Raises ParseError at the first syntax error."""
     return _Parser(source).run()
+
+
+def layers_of(
+    source: SourceText, tree: Block, places: Mapping[str, str | None] | None = None
+) -> Iterator[tuple[str, int, Block]]:
+    """Yield the name, start and message of each layer in the text of a network.
+
+    With ``places``, path:line by name, only of layers that are there: another one of that name is of another phase.
+    """
+    for field in tree.fields:
+        layer = field.value
+        if field.name not in ("layer", "layers") or not isinstance(layer, Block):
+            continue
+        for name in (inner.value for inner in layer.fields if inner.name == "name"):
+            if isinstance(name, Scalar) and (places is None or places.get(name.text) == source.place(name.start)):
+                yield name.text, field.start, layer
 
 
 class _Parser:

@@ -6,8 +6,7 @@ text is preserved.
 
 from __future__ import annotations
 
-from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
@@ -20,11 +19,11 @@ from ..graph import Composed, Graph, Layer, formats_file
 from ..graph.params import Precision
 from ..parser.caffemodel import write_caffemodel
 from ..parser.stamp import STAMP, stamp
-from ..parser.text import Block, Scalar, TextField, parse, read_source
+from ..parser.text import Block, layers_of, parse, read_source
 from ..passes.fold_pairs import centred_pair
 from ..util.files import complete, digest
 from ..util.lazy_numpy import np
-from ..util.source import SourceText
+from ..util.source import SourceText, edited
 
 _FIELDS = ("precision_param", "quantization_param")  # CHaiDNN's name, and Ristretto's name for the same
 _WIDTH = 100
@@ -83,20 +82,10 @@ def _of_parts(original: Graph, quantised: Graph) -> dict[str, Precision]:
 def write_prototxt(path: Path, original: Graph, formats: Mapping[str, Precision], weights: Path, note: str) -> None:
     """Write the prototxt of ``original`` with these formats, and a stamp that names the weights they belong to."""
     source = read_source(original.path)
-    edited = annotated(source, original, formats)
+    text = annotated(source, original, formats)
     end = "\r\n" if "\r\n" in source.text[:4096] else "\n"
-    encoding = _encoding(Path(original.path).read_bytes())
     with complete(path) as part:
-        part.write_bytes((stamp(weights.name, digest(weights), note) + end + edited).encode(encoding))
-
-
-def _encoding(data: bytes) -> str:
-    """Return the encoding that restores the bytes of a file from the text that ``read_source`` returns."""
-    try:
-        data.decode("utf-8")
-    except UnicodeDecodeError:
-        return "latin-1"
-    return "utf-8-sig" if data.startswith(BOM_UTF8) else "utf-8"
+        part.write_bytes((stamp(weights.name, digest(weights), note) + end + text).encode(source.encoding))
 
 
 def annotated(source: SourceText, graph: Graph, formats: Mapping[str, Precision]) -> str:
@@ -104,40 +93,22 @@ def annotated(source: SourceText, graph: Graph, formats: Mapping[str, Precision]
     places = {layer.name: layer.place for layer in graph.layers}
     places.update((name, composed.place) for name, composed in graph.composed.items())
     edits: list[tuple[int, int, str]] = []
-    for field, name in _layers(_tree(source)):
-        if places.get(name.text) != f"{source.path}:{source.where(name.start)[0]}":
-            continue  # a layer of another phase
-        if name.text in graph.composed:
-            parts = _parts(graph.composed[name.text], formats)
+    for name, start, layer in layers_of(source, _tree(source), places):
+        if name in graph.composed:
+            parts = _parts(graph.composed[name], formats)
             ending = "\r\n" if "\r\n" in source.text else "\n"
-            edits.append((field.start, field.value.end, parts.replace("\n", ending)))
+            edits.append((start, layer.end, parts.replace("\n", ending)))
         else:
-            edits += _edits(source, field, formats.get(name.text))
-    return STAMP.sub("", _edited(source.text, edits), count=1)
-
-
-def _layers(tree: Block) -> Iterator[tuple[TextField, Scalar]]:
-    """Yield the layers of a network with their names."""
-    for field in tree.fields:
-        if field.name in ("layer", "layers") and isinstance(field.value, Block):
-            yield from (
-                (field, f.value) for f in field.value.fields if f.name == "name" and isinstance(f.value, Scalar)
-            )
+            edits += _edits(source.text, layer, formats.get(name))
+    return STAMP.sub("", edited(source.text, edits), count=1)
 
 
 def _parts(composed: Composed, formats: Mapping[str, Precision]) -> str:
     """Return the parts of a composed layer as plain layers with their formats."""
     source = SourceText(composed.text, composed.type)
-    edits = [edit for field, name in _layers(parse(source)) for edit in _edits(source, field, formats.get(name.text))]
-    return _edited(source.text, edits).rstrip()
-
-
-def _edited(text: str, edits: Iterable[tuple[int, int, str]]) -> str:
-    pieces, at = [], 0
-    for start, end, new in sorted(edits):
-        pieces += [text[at:start], new]
-        at = end
-    return "".join(pieces) + text[at:]
+    layers = layers_of(source, parse(source))
+    edits = [edit for name, _, layer in layers for edit in _edits(source.text, layer, formats.get(name))]
+    return edited(source.text, edits).rstrip()
 
 
 def check_form(path: str | Path) -> None:
@@ -159,12 +130,10 @@ def _tree(source: SourceText) -> Block:
     return tree
 
 
-def _edits(source: SourceText, layer: TextField, new: Precision | None) -> list[tuple[int, int, str]]:
+def _edits(text: str, layer: Block, new: Precision | None) -> list[tuple[int, int, str]]:
     """Return edits (start, end, replacement) that remove old formats and insert the new one before the closing brace."""
-    assert isinstance(layer.value, Block)
-    text = source.text
     edits = []
-    for field in layer.value.fields:
+    for field in layer.fields:
         if field.name in _FIELDS:
             start, end = field.start, field.value.end
             line = text.rfind("\n", 0, start) + 1
@@ -173,14 +142,14 @@ def _edits(source: SourceText, layer: TextField, new: Precision | None) -> list[
             space = end + 1 if text[end : end + 1] == " " else end
             edits.append((line, rest, "") if alone else (start, space, ""))
     if new is not None:
-        brace = layer.value.end - 1
+        brace = layer.end - 1
         line = text.rfind("\n", 0, brace) + 1
         if text[line:brace].strip():  # fields share the closing brace's line
             before = "" if text[brace - 1].isspace() else " "
             edits.append((brace, brace, f"{before}precision_param {{ {' '.join(fields(new))} }} "))
         else:
             ending = "\r\n" if text[:line].endswith("\r\n") else "\n"
-            indent = _indent(text, layer.value) or text[line:brace] + "  "
+            indent = _indent(text, layer) or text[line:brace] + "  "
             inner = [f"{indent}  {part}" for f in fields(new) for part in wrap(f, _WIDTH, subsequent_indent="  ")]
             shown = [f"{indent}precision_param {{", *inner, f"{indent}}}"]
             edits.append((line, line, "".join(x + ending for x in shown)))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...blob import Array
 from ...graph import Graph
 from ...parser.caffemodel import write_caffemodel
-from ...parser.text import Block, Scalar, parse, read_source
+from ...parser.text import Block, layers_of, parse, read_source
 from ...util.paths import resource
-from ...util.source import SourceText
+from ...util.source import edited
 
 _KEPT = ("name", "bottom", "top", "include", "exclude")  # fields of a layer that do not depend on its type
 
@@ -38,7 +38,12 @@ def caffe(graph: Graph, folder: Path) -> tuple[Path, Path]:
     places = {layer.name: layer.place for layer in graph.layers}
     source = read_source(graph.path)
     prototxt, weights = folder / "net.prototxt", folder / "net.caffemodel"
-    prototxt.write_text(_edited(source, changed, places), encoding="utf-8")
+    edits = [
+        (start, layer.end, _layer(source.text, layer, changed[name]))
+        for name, start, layer in layers_of(source, parse(source), places)
+        if name in changed
+    ]
+    prototxt.write_text(edited(source.text, edits), encoding="utf-8")
     trained = ((layer.name, changed.get(layer.name, layer)) for layer in graph.layers if layer.blobs)
     write_caffemodel(weights, graph.name, [(name, written.type, written.blobs) for name, written in trained])
     return prototxt, weights
@@ -50,22 +55,10 @@ def replaced(graph: Graph, other: Graph) -> list[str]:
     return [layer.name for layer in graph.layers if layer.engine == "custom" and layer.name not in left]
 
 
-def _edited(source: SourceText, changed: Mapping[str, Same], places: Mapping[str, str | None]) -> str:
-    """Return the text with other types for these layers."""
-    pieces, at = [], 0
-    for field in parse(source).fields if changed else ():
-        if not isinstance(field.value, Block):
-            continue
-        names = [f.value for f in field.value.fields if f.name == "name" and isinstance(f.value, Scalar)]
-        if field.name != "layer" or not names or names[0].text not in changed:
-            continue
-        if places[names[0].text] != f"{source.path}:{source.where(names[0].start)[0]}":
-            continue  # a layer of another phase
-        same = changed[names[0].text]
-        kept = [source.text[f.start : f.value.end] for f in field.value.fields if f.name in _KEPT]
-        pieces += [source.text[at : field.start], "layer {", *kept, f'type: "{same.type}"', same.params, "}"]
-        at = field.value.end
-    return "\n".join([*pieces, source.text[at:]])
+def _layer(text: str, layer: Block, same: Same) -> str:
+    """Return the text of a layer with another type."""
+    kept = [text[field.start : field.value.end] for field in layer.fields if field.name in _KEPT]
+    return "\n".join(["", "layer {", *kept, f'type: "{same.type}"', same.params, "}", ""])
 
 
 def _gemm(layer: Any) -> Same:

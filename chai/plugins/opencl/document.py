@@ -50,7 +50,7 @@ class Element:
     @property
     def place(self) -> str:
         """Return path:line."""
-        return f"{self.source.path}:{self.source.where(self.start)[0]}"
+        return self.source.place(self.start)
 
     def error(self, message: str, attribute: str | None = None, hint: str | None = None, shift: int = 0) -> ParseError:
         """Return a ParseError at this element, or at an attribute's value, ``shift`` characters after its start."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 
+from ...util.source import edited
 from .parameters import uncommented
 
 WIDTHS = ("", "2", "3", "4", "8", "16")
@@ -49,13 +50,8 @@ def used(text: str) -> bool:
 
 def floats(text: str) -> str:
     """Return source code with float literals for those of half, and no demand for an extension that has half."""
-    bare = uncommented(text)
-    ends = [m.end() - 1 for m in _LITERAL.finditer(bare)]
-    parts, at = [], 0
-    for end in ends:
-        parts += [text[at:end], "f"]
-        at = end + 1
-    return _PRAGMA.sub(r"\1// \2", "".join((*parts, text[at:])))
+    literals = _LITERAL.finditer(uncommented(text))
+    return _PRAGMA.sub(r"\1// \2", edited(text, ((m.end() - 1, m.end(), "f") for m in literals)))
 
 
 def check(texts: Iterable[tuple[str, str]], wrong: Callable[[str, str], Exception]) -> None:
