@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from .. import layers
 from ..graph import Graph
-from ..plugins.loading import lookup
+from ..plugins.loading import chosen
 from ..plugins.registry import Registry
 from ..util.log import logger
 from ..util.source import SourceText
@@ -74,9 +73,7 @@ def _unknown(message: Message, custom: Registry, layer: str | None = None) -> It
     taken: set[str] = set()
     if "Layer" in message.type:
         layer = message.get("name", layer)
-        type = message.get("type", "")
-        taken_by_custom = message.get("user_defined_layer") or custom.overrides(type) or layers.find(type) is None
-        definition = lookup(custom, type) if taken_by_custom else None
+        definition = chosen(custom, message.get("type", ""), bool(message.get("user_defined_layer")))
         taken = set(definition.args) if definition is not None else set()
     for field in message.unknown:
         inside = {f.name for f in field.value.fields} if isinstance(field.value, Block) else set()
