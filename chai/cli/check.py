@@ -20,7 +20,7 @@ from ..tasks.coarser import SENTENCE, listed
 from ..text import visible
 from ..util.files import digest
 from ..util.lazy_numpy import np
-from ..util.table import Table, floored
+from ..util.table import Table, floored, tail
 from ..zoo.locate import files_of, locate
 from . import check_custom, inputs, options, output, worst
 from .parsing import option, refuse, section
@@ -179,9 +179,9 @@ def _print(args: argparse.Namespace, report: Report, missed: list[str]) -> None:
 
 
 def _row(layer: LayerCheck, first_bad: bool, names: int, full: int, room: int) -> list[str]:
-    name = _tail(layer.name, names)
+    name = tail(visible(layer.name), names)
     if layer.inside is not None:
-        return [name, "", "", layer.engine, _tail(f"in {layer.inside}", room)]
+        return [name, "", "", layer.engine, tail(visible(f"in {layer.inside}"), room)]
     bar = _glyph() * round(full * min(1.0, max(0.0, (layer.sqnr_db or 0) / FULL_DB)))
     if first_bad:
         words = " <- first bad"
@@ -193,12 +193,6 @@ def _row(layer: LayerCheck, first_bad: bool, names: int, full: int, room: int) -
 def _glyph() -> str:
     both = (sys.stdout.encoding or "", sys.stderr.encoding or "")
     return "\u2588" if sys.stdout.isatty() and all(e.lower().startswith("utf") for e in both) else "#"
-
-
-def _tail(name: str, width: int) -> str:
-    """Return the last characters of a name that is too long: layers of one block differ there."""
-    name = visible(name)
-    return name if len(name) <= width else "..." + name[3 - width :]
 
 
 def _words(layer: LayerCheck) -> str:

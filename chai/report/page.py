@@ -15,7 +15,7 @@ from typing import Any
 from ..text import visible
 from ..util.files import complete
 from ..util.html import COLOURS, markup, text
-from ..util.table import Table
+from ..util.table import Table, tail
 
 BAD = "#D55E00"
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
@@ -109,7 +109,7 @@ def svg(chart: Chart) -> str:
         y, width = _LINE * (i + 1), chart.pixels(bar.value)
         engine = bar.engine if bar.engine in COLOURS else "host"
         parts.append(
-            f'<text x="{_NAMES - 6}" y="{y + 12}" text-anchor="end"{_MARK * bar.bad}>{text(_tail(bar.name))}</text>'
+            f'<text x="{_NAMES - 6}" y="{y + 12}" text-anchor="end"{_MARK * bar.bad}>{text(tail(bar.name, _LONGEST))}</text>'
             f'<rect class="{engine}" x="{_NAMES}" y="{y + 3}" width="{width:.1f}" height="11"/>'
             f'<text x="{_NAMES + _FULL + 8}" y="{y + 12}"{_MARK * bar.bad}>{text(_beside(bar))}</text>'
         )
@@ -141,7 +141,7 @@ def save_png(path: str | Path, chart: Chart) -> None:
     for i, bar in enumerate(bars):
         y, end = _LINE * (i + 2), _NAMES + int(chart.pixels(bar.value))
         colour, ink = COLOURS.get(bar.engine, COLOURS["host"]), BAD if bar.bad else "black"
-        draw.text((8, y + 2), _ascii(_tail(bar.name)), fill=ink, font=font)
+        draw.text((8, y + 2), _ascii(tail(bar.name, _LONGEST)), fill=ink, font=font)
         if bar.engine == "host":
             for x in range(_NAMES, end, 5):
                 draw.line((x, y + 13, min(x + 10, end), y + 3), fill=colour, width=2)
@@ -164,11 +164,6 @@ def _beside(bar: Bar) -> str:
 
 def _fill(engine: str) -> str:
     return "url(#hatch)" if engine == "host" else COLOURS[engine]
-
-
-def _tail(name: str) -> str:
-    """Shorten a long name to its end, where layers of one block differ."""
-    return name if len(name) <= _LONGEST else "..." + name[3 - _LONGEST :]
 
 
 def _ascii(text: str) -> str:

@@ -71,6 +71,11 @@ def filled(begin: str, words: Sequence[str], width: int, indent: str, commas: in
     return lines
 
 
+def tail(name: str, width: int) -> str:
+    """Return the last characters of a name that is too long: layers of one block differ there."""
+    return name if len(name) <= width else "..." + name[3 - width :]
+
+
 def floored(value: float, digits: int = 1) -> str:
     """Return a measured value with a few decimals, rounded down, so that a value below a bound is never printed as it."""
     if not isfinite(value):
