@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import operator
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -211,14 +212,16 @@ def _dest(name: str) -> str:
     return _FLAGS[name][0].split()[0].lstrip("-").replace("-", "_")
 
 
-def _engines(texts: list[str]) -> dict[str, str]:
-    engine = {}
+def by_layer(option: str, choices: tuple[str, str], texts: list[str]) -> dict[str, str]:
+    """Return what texts of an option, LAYER=CHOICE each, say of layers: {layer: choice}. Raises UsageError."""
+    values = {}
     for text in texts:
-        name, _, where = text.rpartition("=")
-        if not name or where not in ("host", "fpga"):
-            raise UsageError(f"--engine {text}: expected LAYER=host or LAYER=fpga", hint="chai show lists the layers")
-        engine[name] = where
-    return engine
+        name, _, value = text.rpartition("=")
+        if not name or value not in choices:
+            expected = " or ".join(f"LAYER={choice}" for choice in choices)
+            raise UsageError(f"{option} {text}: expected {expected}", hint="chai show lists the layers")
+        values[name] = value
+    return values
 
 
 def scheme(args: argparse.Namespace) -> str:
@@ -264,7 +267,11 @@ def _shapes(texts: list[str]) -> dict[str, Shape]:
     return sizes_of
 
 
-_VALUES: dict[str, Callable[[Any], Any]] = {"shapes": _shapes, "engine": _engines, "jit": operator.not_}
+_VALUES: dict[str, Callable[[Any], Any]] = {
+    "shapes": _shapes,
+    "engine": partial(by_layer, "--engine", ("host", "fpga")),
+    "jit": operator.not_,
+}
 
 
 def load_custom(args: argparse.Namespace) -> None:

@@ -329,15 +329,11 @@ def _bits(text: str) -> Widths:
 
 
 def _wider(texts: list[str], others: Widths) -> dict[str, int]:
-    widths = {}
+    widths = options.by_layer("--layer-bits", ("8", "6"), texts)
     for text in texts:
-        name, _, bits = text.rpartition("=")
-        if not name or bits not in ("8", "6"):
-            raise UsageError(f"--layer-bits {text}: expected LAYER=8 or LAYER=6", hint="chai show lists the layers")
-        if int(bits) == others:
-            raise UsageError(f"--layer-bits {text} does nothing with --bits {bits}", hint="leave it out")
-        widths[name] = int(bits)
-    return widths
+        if text.endswith(f"={others}"):
+            raise UsageError(f"--layer-bits {text} does nothing with --bits {others}", hint="leave it out")
+    return {name: int(bits) for name, bits in widths.items()}
 
 
 def _views(
