@@ -10,6 +10,7 @@ from typing import Any, TypedDict
 from ..blob import Array, Shape, show as shape_text
 from ..evaluate.maps import class_map
 from ..evaluate.outputs import kind_of, source
+from ..evaluate.score import best
 from ..images.boxes import class_names, detections
 from ..images.window import PictureWindow
 from ..net import Net
@@ -110,8 +111,8 @@ class Answers:
             if form == "boxes":
                 summaries[name] = self._boxes(name, value, index, window)
             elif form == "scores":
-                best = _best(item.reshape(-1), self.labels, self.top or TOP)
-                summaries[name] = {"top": best, "probabilities": self._decision(name) == "softmax"}
+                top = _best(item.reshape(-1), self.labels, self.top or TOP)
+                summaries[name] = {"top": top, "probabilities": self._decision(name) == "softmax"}
             else:
                 some = item if item.size else np.zeros(1, np.float32)
                 summaries[name] = {"shape": list(item.shape)}
@@ -185,8 +186,7 @@ def answers_of(args: argparse.Namespace, job: LoadedNetwork) -> Answers:
 
 
 def _best(scores: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:
-    order: list[int] = np.argsort(-scores, kind="stable")[:top].tolist()
-    return [{"index": i, "label": _label(labels, i), "score": float(scores[i])} for i in order]
+    return [{"index": i, "label": _label(labels, i), "score": float(scores[i])} for i in best(scores, top)]
 
 
 def _shares(classes: Array, top: int, labels: Sequence[str]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import Array
-from ..evaluate.boxes import MEANS, matched
+from ..evaluate.boxes import MEANS, pairs
 from ..evaluate.coco.precision import CocoBox, CocoPrecision
 from ..evaluate.coco.truth import CocoTruth
 from ..images import files as images
@@ -137,7 +137,7 @@ def _judged(net: Net, files: Sequence[Path], truth: Sequence[list[CocoBox]], nam
         precision.add(rows, true)
         boxes.append([row for row in rows if row[1] > head.threshold])
     right = [
-        matched(rows, [[box.label, 1, *box[1:5]] for box in true]) == len(rows) == len(true)
+        len(pairs(rows, [[box.label, 1, *box[1:5]] for box in true])) == len(rows) == len(true)
         for rows, true in zip(boxes, truth)
     ]
     figures = precision.figures()

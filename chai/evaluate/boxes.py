@@ -68,11 +68,6 @@ def _nearest(box: Box, others: Sequence[Box | TrueBox]) -> int | None:
     return nearest if nearest is not None and overlaps[nearest] >= IOU else None
 
 
-def matched(boxes: Iterable[Box], expected: Iterable[Box]) -> int:
-    """Count the boxes that match an expected box, see ``pairs``."""
-    return len(pairs(boxes, expected))
-
-
 def hits(boxes: Iterable[Box], truth: Sequence[TrueBox]) -> list[tuple[int, float, bool]]:
     """Return class, score and correctness of each box of an image, by PASCAL VOC's rule.
 
@@ -114,7 +109,7 @@ class BoxSums(Side):
     """The sums of one side.
 
     ``boxes``      number of boxes of at least the threshold;  ``expected``  the same on the first side
-    ``pairs``      number of matches, see ``matched``;  ``agree``  images where every box of both sides has a match
+    ``pairs``      number of matches, see the function;  ``agree``  images where every box of both sides has a match
     ``ranked``     score and correctness of every box, by class;  ``positives``  number of true boxes, by class
     ``coco``       the same by COCO's rules, if the truth is a file of COCO's; else by VOC's
     """
@@ -134,10 +129,10 @@ class BoxSums(Side):
         self.boxes += len(sure)
         if first is not None:
             expected = [box for box in first if box[1] >= self.threshold]
-            pairs = matched(sure, expected)
+            same = len(pairs(sure, expected))
             self.expected += len(expected)
-            self.pairs += pairs
-            if pairs == len(sure) == len(expected):
+            self.pairs += same
+            if same == len(sure) == len(expected):
                 self.agree += 1
         if truth is not None:
             self.known += 1

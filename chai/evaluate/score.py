@@ -89,7 +89,7 @@ class Scores(Measure):
         return [int(index) for index in row[:TOP]] if self.output.decision == "argmax" else best(row)
 
 
-def best(row: Array) -> list[int]:
+def best(row: Array, top: int = TOP) -> list[int]:
     """Return the classes of the largest scores in descending order; equal scores in order of class."""
-    classes: list[int] = np.argsort(-row, kind="stable")[:TOP].tolist()
+    classes: list[int] = np.argsort(-row, kind="stable")[:top].tolist()
     return classes

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from chai.evaluate import Output
-from chai.evaluate.boxes import Boxes, BoxSums, average_precision, hits, matched, overlap
+from chai.evaluate.boxes import Boxes, BoxSums, average_precision, hits, overlap, pairs
 from chai.evaluate.kinds import reduce
 from tests.conftest import examples
 
@@ -58,25 +58,25 @@ def test_overlap_of_odd_boxes(one: list[float], other: list[float], value: float
 def test_a_box_is_matched_by_class_and_half_an_overlap() -> None:
     half = [0.0, 0.0, 10.0, 5.0]  # IoU with A is exactly 0.5
     less = [0.0, 0.0, 10.0, 4.9]
-    assert matched([[1, 0.9, *half]], [[1, 0.8, *A]]) == 1
-    assert matched([[1, 0.9, *less]], [[1, 0.8, *A]]) == 0
-    assert matched([[2, 0.9, *A]], [[1, 0.8, *A]]) == 0
-    assert matched([[1, 0.9, *A], [1, 0.8, *A]], [[1, 0.9, *A]]) == 1  # each box has one partner
-    assert matched([], [[1, 0.9, *A]]) == matched([[1, 0.9, *A]], []) == 0
+    assert len(pairs([[1, 0.9, *half]], [[1, 0.8, *A]])) == 1
+    assert len(pairs([[1, 0.9, *less]], [[1, 0.8, *A]])) == 0
+    assert len(pairs([[2, 0.9, *A]], [[1, 0.8, *A]])) == 0
+    assert len(pairs([[1, 0.9, *A], [1, 0.8, *A]], [[1, 0.9, *A]])) == 1  # each box has one partner
+    assert len(pairs([], [[1, 0.9, *A]])) == len(pairs([[1, 0.9, *A]], [])) == 0
 
 
 def test_the_best_box_chooses_first() -> None:
     near, nearer = [0.0, 0.0, 10.0, 7.0], [0.0, 0.0, 10.0, 9.0]
     expected = [[1, 0.5, *A], [1, 0.5, 0.0, 0.0, 10.0, 6.0]]
     # the better box takes A; the other one has the second box, with which it shares more than half
-    assert matched([[1, 0.3, *near], [1, 0.9, *nearer]], expected) == 2
+    assert len(pairs([[1, 0.3, *near], [1, 0.9, *nearer]], expected)) == 2
 
 
 @settings(max_examples=examples(60))
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9), whole), max_size=6))
 def test_every_box_matches_itself_in_any_order(boxes: list[Any]) -> None:
     own = [[label, score / 10, *corners] for label, score, corners in boxes]
-    assert matched(own, own[::-1]) == matched(own, own) == len(own)
+    assert len(pairs(own, own[::-1])) == len(pairs(own, own)) == len(own)
 
 
 @settings(max_examples=examples(60))
@@ -88,9 +88,9 @@ def test_no_matching_has_more_pairs_than_the_best_assignment(one: list[Any], oth
     longer = b if len(b) >= len(a) else a
     best = 0
     for order in permutations(range(len(longer)), min(len(a), len(b))):
-        pairs = zip(range(len(a)), order) if longer is b else zip(order, range(len(b)))
-        best = max(best, sum(fits[i][j] for i, j in pairs))
-    assert best / 2 <= matched(a, b) <= best
+        assigned = zip(range(len(a)), order) if longer is b else zip(order, range(len(b)))
+        best = max(best, sum(fits[i][j] for i, j in assigned))
+    assert best / 2 <= len(pairs(a, b)) <= best
 
 
 def test_precision_and_recall() -> None:

@@ -236,8 +236,8 @@ class WorkerNetworks:
             return None
         target = images.read_classes(path)
         if target.shape != image.size[::-1]:
-            size, expected = "x".join(map(str, target.shape[::-1])), "x".join(map(str, image.size))
-            raise ParseError(f"its true map {path} is {size}, the image {expected} pixels", path=file)
+            sizes = f"is {show(target.shape[::-1])}, the image {show(image.size)} pixels"
+            raise ParseError(f"its true map {path} {sizes}", path=file)
         classes, highest = self.job.output.classes, int(target.max(initial=0, where=target != IGNORED))
         if classes is not None and highest >= classes:
             raise ParseError(f"its true map {path} has class {highest}, the network {classes} classes", path=file)
