@@ -22,6 +22,7 @@ from ..evaluate.bench.engines import Peer, PeerEngine, Run, Subject, opened, set
 from ..kernels.native.library import library, lost
 from ..net import Net
 from ..runtime.perf import PerfInfo, spread
+from ..util.interpreter import THREAD_LIMITS
 from ..util.lazy_numpy import np
 from ..zoo import is_compiled, is_onnx
 from . import options, output
@@ -31,7 +32,7 @@ from .parsing import refuse
 After = Callable[[Sequence[PerfInfo], Mapping[str, Shape], float], tuple[dict[str, Any], list[str]]]
 Further = Callable[[Net, int], After]  # of a network and the number of threads; called before the rounds
 
-THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS", "CHAI_THREADS")
+THREADS = (*THREAD_LIMITS, "CHAI_THREADS")
 
 
 def apart(work: Callable[[], Any], threads: int, quiet: bool) -> tuple[int, Any]:

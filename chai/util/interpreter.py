@@ -6,6 +6,8 @@ import gc
 import sys
 from itertools import pairwise
 
+# variables that limit the threads of libraries which numpy may use
+THREAD_LIMITS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 FROZEN_BY_PYTHON = 1000  # objects, at most: 3.12 begins with hundreds of its own; a program freezes thousands
 
 

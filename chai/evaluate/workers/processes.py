@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import IO
 
-from ...util.interpreter import command, ending
+from ...util.interpreter import THREAD_LIMITS, command, ending
 from ...util.log import logger
 from .dispatch import Part
 from .job import Answer, Job
 
 log = logger("chai.evaluate")
 PATIENCE = 30.0  # seconds; a worker sends a heartbeat every second
-THREADS = {
-    f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL", "NUMBA", "VECLIB_MAXIMUM")
-}  # with one thread, sums do not depend on the number of workers
+# with one thread, sums do not depend on the number of workers
+ONE_THREAD = dict.fromkeys((*THREAD_LIMITS, "NUMBA_NUM_THREADS"), "1")
 
 
 @dataclass
@@ -93,7 +92,7 @@ class Processes:
             command("chai.evaluate.workers.worker"),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, **THREADS},
+            env={**os.environ, **ONE_THREAD},
             start_new_session=True,  # Ctrl-C must reach only the main process, which then kills this one
         )
         worker = _Worker(process, monotonic(), self.job)

@@ -16,13 +16,13 @@ from ...blob import Array
 from ...errors import ChaiError, ParseError, UsageError
 from ...limits import limits
 from ...util.files import opened_file
-from ...util.interpreter import command, ending
+from ...util.interpreter import THREAD_LIMITS, command, ending
 from ...util.lazy_numpy import np
 from ..threads import Stop, VideoStopped
 from . import EXTRA, HEADER
 
 LONGEST = 1 << 16  # bytes of the answer at the end
-ONE_THREAD = {f"{library}_NUM_THREADS": "1" for library in ("OPENBLAS", "OMP", "MKL")}  # whose stacks count as memory
+ONE_THREAD = dict.fromkeys(THREAD_LIMITS, "1")  # whose stacks count as memory
 
 
 @dataclass(frozen=True)
