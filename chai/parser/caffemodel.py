@@ -29,7 +29,6 @@ from .stored import Stored
 from .wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField, varint
 
 log = logger("chai")
-_LEGACY = ("num", "channels", "height", "width")
 _HALF = {0: ("<f8", 8), 1: ("<f4", 4), 2: ("<f2", 2)}  # NVCaffe's raw_data_type
 
 
@@ -41,7 +40,6 @@ class StoredBlob:
     dtype: str
     itemsize: int
     pieces: list[tuple[int, int, int]]
-    legacy: bool
 
     @property
     def count(self) -> int:
@@ -211,7 +209,7 @@ def _blob(walk: Walk, at: int, end: int) -> StoredBlob:
     pieces = [p for p in pieces if p[1]]
     if not pieces and not dims:
         dims = (0,)  # no numbers at all; a scalar has no axes but one number
-    blob = StoredBlob(dims, dtype, itemsize, pieces, bool(legacy))
+    blob = StoredBlob(dims, dtype, itemsize, pieces)
     if any(d < 0 for d in dims) or len(dims) > limits().axes:
         raise walk.bad(f"a blob of shape {show(dims)}", at)
     if prod(dims) != blob.count:
