@@ -23,7 +23,7 @@ from ..text import encodable, tell, visible
 from ..util.files import in_its_place, obstacle
 from ..util.log import show_with
 from ..util.sharing import Mutex
-from ..util.table import Table, filled, fit, plain, quantity, widths
+from ..util.table import Table, filled, fit, plain, quantity, whole_width
 
 T = TypeVar("T")
 WIDTH = 80  # of sentences and charts
@@ -125,7 +125,7 @@ def table(
     rows = [[encodable(visible(cell), sys.stdout) for cell in row[:last]] for row in rows]
     whole = Table(head[:last], rows, align[:last])
     shown, left_out = fit(whole, terminal_width(), optional, cell_len)
-    if optional and sum(widths(shown, cell_len)) + 2 * (len(shown.head) - 1) > terminal_width():
+    if optional and whole_width(shown, cell_len) > terminal_width():
         for first, *others in shown.rows:  # a name has a line for itself rather than be torn
             named = [f"{head} {cell}" for head, cell in zip(shown.head[1:], others) if cell]
             result(first, *(filled(" ", named, terminal_width(), "  ", commas=0) if named else ()))

@@ -117,10 +117,10 @@ def forward(net: Net, output: Output, feed: Mapping[str, Feed]) -> tuple[Array, 
     return value, value if output.logits in (None, output.blob) else net.blobs[str(output.logits)]
 
 
-def divergence(p: Array, q: Array, axis: int = 0) -> float:
-    """Return KL(p || q) of probabilities along an axis, in nats, averaged over the other axes."""
+def divergence(p: Array, q: Array) -> float:
+    """Return KL(p || q) of probabilities along the first axis, in nats, averaged over the other axes."""
     p, q = p.astype(np.float64), q.astype(np.float64)
-    return float((p * (np.log(p + 1e-12) - np.log(q + 1e-12))).sum(axis).mean())
+    return float((p * (np.log(p + 1e-12) - np.log(q + 1e-12))).sum(0).mean())
 
 
 def decibels(exact: Array, other: Array) -> float:

@@ -29,21 +29,19 @@ def plain(head: Sequence[str], rows: Sequence[Sequence[str]], align: str) -> str
     return "\n".join(lines)
 
 
-def widths(table: Table, size: Callable[[str], int] = len) -> list[int]:
-    """Return the width of each column. ``size`` measures a text."""
-    return [max(map(size, column)) for column in zip(table.head, *table.rows)]
+def whole_width(table: Table, size: Callable[[str], int]) -> int:
+    """Return the width of a table, whose columns have two blanks between them. ``size`` measures a text."""
+    return sum(max(map(size, column)) + 2 for column in zip(table.head, *table.rows)) - 2
 
 
-def fit(
-    table: Table, width: int, optional: Sequence[str], size: Callable[[str], int] = len, gap: int = 2
-) -> tuple[Table, list[str]]:
+def fit(table: Table, width: int, optional: Sequence[str], size: Callable[[str], int]) -> tuple[Table, list[str]]:
     """Leave out columns until the table is no wider than ``width``; return it and the heads of what was left out.
 
     ``optional`` columns are left out in this order. Without all of them the table may still be too wide.
     """
     left_out = []
     for head in optional:
-        if sum(widths(table, size)) + gap * (len(table.head) - 1) <= width:
+        if whole_width(table, size) <= width:
             break
         if head in table.head:
             table = _without(table, table.head.index(head))
