@@ -15,7 +15,7 @@ from functools import partial
 from .. import devices
 from ..blob import Array, Shape, on_device
 from ..chaidnn_v2.constraints import in_words, reached
-from ..devices.base import Device, Program
+from ..devices.base import Program
 from ..fixed import Format
 from ..graph import Graph, Layer
 from ..kernels.codes import pack
@@ -115,7 +115,6 @@ class Emulation:
     overlay: Overlay
     placed: Collection[str]
     refused: dict[str, str] = field(default_factory=dict)
-    device: Device = field(default_factory=partial(devices.open, "emulator"))
 
     def run(
         self,
@@ -179,7 +178,7 @@ class Emulation:
                 except Unsupported as reason:
                     self.refused[layer.name] = str(reason)
                     return None
-                programs[size] = self.device.compile(Work(self.overlay, tasks, target.shapes))
+                programs[size] = devices.open("emulator").compile(Work(self.overlay, tasks, target.shapes))
         return programs
 
     def _on_device(self, layer: Layer, programs: Mapping[tuple[Shape, ...], Program], state: BatchState) -> None:
