@@ -150,10 +150,10 @@ class CompiledSource:
         self._close_file()
 
     def _check_engines(self, chosen: Mapping[str, str], plan: Plan) -> None:
-        names = [name for layer in plan.graph.layers for name in layer.origin]
         for name, engine in chosen.items():
-            if name not in names:
-                raise UsageError(f"engine: there is no layer {name!r}", hint=did_you_mean(name, names))
+            if name not in plan.graph.by_origin:
+                near = did_you_mean(name, plan.graph.by_origin)
+                raise UsageError(f"engine: there is no layer {name!r}", hint=near)
             if plan.partition.engine(name) != engine:
                 raise UsageError(
                     f"{self._name} is compiled: layer {name!r} runs on {plan.partition.engine(name)}, not on {engine}",

@@ -290,13 +290,12 @@ def xiEval(layerspec_csv: str | Path, *, overlay: str | Path | None = None) -> i
 
 
 def _describe(net: Net, image: bool) -> io_layer_info:
-    blob, out = net.inputs[0], net.graph.output_blobs[0]
+    blob, last = net.inputs[0], net.graph.writers[net.graph.output_blobs[0]]
     if blob not in net.shapes:
         raise UsageError(f"the prototxt does not say the size of input {blob!r}", hint=f"shapes={{{blob!r}: (1, ...)}}")
     format = _format(net, blob)
     shape, out_shape = net.shapes[blob], net.shapes[net.outputs[0]]
     first = next(layer for layer in net.graph.layers if blob in layer.bottoms)
-    last = next(layer for layer in net.graph.layers if out in layer.tops)
     if isinstance(last, DetectionOutput):
         size = 1 + _BOX * _boxes(last, net.shapes[net.graph.caffe_name(last.bottoms[2])])
     elif out_shape[:1] == shape[:1]:

@@ -416,11 +416,10 @@ def _computing(graph: Graph, rewritten: Graph) -> dict[str, Layer | str]:
 
     A layer that a pass removed (Dropout, Split) only relayed a blob: its entry is the layer that writes this blob.
     """
-    computing: dict[str, Layer | str] = {name: layer for layer in rewritten.layers for name in layer.origin}
-    writer = {top: layer for layer in graph.layers for top in layer.tops}
+    computing: dict[str, Layer | str] = {**rewritten.by_origin}
     for layer in graph.layers:
         if layer.name not in computing:
-            source = writer[layer.bottoms[0]]
+            source = graph.writers[layer.bottoms[0]]
             computing[layer.name] = layer.bottoms[0] if source.source else computing[source.name]
     return computing
 

@@ -36,10 +36,9 @@ class Output:
 
 def source(graph: Graph, name: str) -> Layer:
     """Return the layer that computes a blob, by Caffe's name: no Reshape, Flatten, Split or Dropout, which only relay it."""
-    writer = {top: layer for layer in graph.layers for top in layer.tops}
-    layer = writer[graph.latest[name]]
-    while layer.relays and layer.bottoms[0] in writer:
-        layer = writer[layer.bottoms[0]]
+    layer = graph.writers[graph.latest[name]]
+    while layer.relays and layer.bottoms[0] in graph.writers:
+        layer = graph.writers[layer.bottoms[0]]
     return layer
 
 

@@ -83,4 +83,4 @@ def _dumped(net: Net, folder: Path, blob: str) -> Array:
             f"blob {blob!r} is an input of the network, which a dump does not have",
             hint="give the arrays: run_layer(net, name, inputs=[...])",
         )
-    return read_dump(folder, blob, next(layer.name for layer in net.graph.layers if blob in layer.tops))
+    return read_dump(folder, blob, net.graph.writers[blob].name)

@@ -95,6 +95,16 @@ class Graph:
             if relu.bottoms[0] in finished
         )
 
+    @cached_property
+    def writers(self) -> dict[str, Layer]:
+        """Return the layer that writes each blob."""
+        return {top: layer for layer in self.layers for top in layer.tops}
+
+    @cached_property
+    def by_origin(self) -> dict[str, Layer]:
+        """Return, for each layer of the prototxt, the layer that computes it; it has no entry if none does."""
+        return {name: layer for layer in self.layers for name in layer.origin}
+
     def layer(self, name: str) -> Layer:
         """Return the layer of that name. Raises KeyError if there is none."""
         for layer in self.layers:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ..blob import Shape, count, on_device
+from ..blob import Shape, count
 from ..graph import Layer
 from ..overlay import Overlay
 from ..overlay.host_model import FLUSH, SEGMENT, UNFOLDED, HostModel, Span
@@ -51,8 +51,7 @@ class SegmentCost:
 def costs(
     schedule: Schedule, chains: Iterable[Sized], overlay: Overlay, shapes: Mapping[str, Shape], model: HostModel
 ) -> Iterator[SegmentCost]:
-    """Yield the cost of each segment in order; ``chains`` are the segments as the overlay runs them."""
-    shapes = {blob: on_device(shape) for blob, shape in shapes.items()}
+    """Yield the cost of each segment in order; ``chains`` and ``shapes`` are segments and blobs as the overlay has them."""
     for step, chain in zip(schedule.segments, chains):
         around = model.amount("driver", SEGMENT, {"call": 1})
         around += model.amount("driver", FLUSH, flush_counts(chain, overlay))

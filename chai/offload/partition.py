@@ -68,11 +68,11 @@ def _of_parts(graph: Graph, chosen: Mapping[str, str]) -> dict[str, str]:
         for name, engine in chosen.items()
         for part in (graph.composed[name].parts if name in graph.composed else (name,))
     }
-    names = {name for layer in graph.layers for name in layer.origin}
     for name, engine in engines.items():
-        if name not in names:
+        if name not in graph.by_origin:
             raise UsageError(
-                f"engine: there is no layer {name!r}", hint=did_you_mean(name, names) or "chai show lists them"
+                f"engine: there is no layer {name!r}",
+                hint=did_you_mean(name, graph.by_origin) or "chai show lists them",
             )
         if engine not in ENGINES:
             raise UsageError(

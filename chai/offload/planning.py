@@ -29,7 +29,7 @@ log = logger("chai.offload")
 def rewritten(graph: Graph, chosen: Mapping[str, str], overlay: Overlay) -> tuple[Graph, dict[str, str]]:
     """Return a Graph after the passes for an overlay, and the user's engines of the layers that still run."""
     after = rewrite(graph, arithmetic(overlay))
-    dropped = {layer.name for layer in graph.layers} - {name for layer in after.layers for name in layer.origin}
+    dropped = {layer.name for layer in graph.layers}.difference(after.by_origin)
     return after, {name: engine for name, engine in chosen.items() if name not in dropped}
 
 
@@ -126,8 +126,7 @@ def _apart(graph: Graph, parts: Partition) -> tuple[Graph, Partition]:
 def _too_dear(steps: Schedule, target: Arithmetic, chosen: Mapping[str, str], placing: HostModel) -> dict[str, str]:
     """Return layer -> reason for the first segment that does not pay; never layers that the user chose."""
     overlay, shapes = target.overlay, {**target.shapes, **steps.shapes}
-    chains = steps.compiled(overlay, {blob: on_device(shape) for blob, shape in shapes.items()})
-    for cost in costs(steps, chains, overlay, shapes, placing):
+    for cost in costs(steps, steps.compiled(overlay, shapes), overlay, shapes, placing):
         stays = any(chosen.get(name) == "fpga" for layer in cost.layers for name in layer.origin)
         if not cost.pays and not stays:
             return {

@@ -68,10 +68,9 @@ def _spread(graph: Graph, encoded: Mapping[str, Format]) -> dict[str, Format]:
                 formats.setdefault(top, own)
     readers = Counter(blob for layer in graph.layers for blob in layer.bottoms)
     readers.update(graph.output_blobs)
-    writers = {top: layer for layer in graph.layers for top in layer.tops}
     for layer in reversed(graph.layers):
         if layer.tops and layer.tops[0] in formats and layer.bottoms and readers[layer.bottoms[0]] == 1:
-            before = writers[layer.bottoms[0]]
+            before = graph.writers[layer.bottoms[0]]
             folded = (layer.per_channel and (before.convolution or before.per_channel)) or (
                 layer.type == "ReLU" and before.can_clamp and 0 <= layer.params.negative_slope <= 1
             )

@@ -12,7 +12,7 @@ from ..graph.params import Precision
 
 def readers(graph: Graph) -> dict[str, list[Layer]]:
     """Return the layers that read each blob; an output counts as a reader without a layer."""
-    readers_of: dict[str, list[Layer]] = {t: [] for layer in graph.layers for t in layer.tops}
+    readers_of: dict[str, list[Layer]] = {top: [] for top in graph.writers}
     for layer in graph.layers:
         for bottom in layer.bottoms:
             readers_of[bottom].append(layer)

@@ -16,14 +16,13 @@ def read_through(graph: Graph) -> Graph:
 
     A Flatten or Reshape without other readers is dropped; ``folded`` has its blob.
     """
-    writers = {top: layer for layer in graph.layers for top in layer.tops}
     readers_of, folded = readers(graph), dict(graph.folded)
     dropped: set[str] = set()
     layers: list[Layer] = []
     for layer in graph.layers:
         blob = layer.bottoms[0] if layer.bottoms else ""
-        while isinstance(layer, InnerProduct) and layer.params.axis == 1 and _keeps_images(writers[blob]):
-            before = writers[blob]
+        while isinstance(layer, InnerProduct) and layer.params.axis == 1 and _keeps_images(graph.writers[blob]):
+            before = graph.writers[blob]
             readers_of[blob] = [reader for reader in readers_of[blob] if reader.name != layer.name]
             if not readers_of[blob] and blob not in graph.output_blobs:
                 dropped.add(before.name)

@@ -28,13 +28,11 @@ PIPELINE: tuple[Pass, ...] = (drop_identity, read_through, fold_batchnorm, fuse_
 
 def rewrite(graph: Graph, arithmetic: type[Arithmetic] = Arithmetic) -> Graph:
     """Run every pass for an arithmetic, and record in ``folded`` the named blobs that no layer writes any more."""
-    writers = {**graph.folded, **{top: layer.name for layer in graph.layers for top in layer.tops}}
+    writers = {**graph.folded, **{top: layer.name for top, layer in graph.writers.items()}}
     for step in passes(arithmetic):
         graph = step(graph)
-    written = {top for layer in graph.layers for top in layer.tops}
-    owners = {name: layer.name for layer in graph.layers for name in layer.origin}
     writers.update(graph.folded)
-    folded = {blob: owners[writers[blob]] for blob in graph.latest.values() if blob not in written}
+    folded = {blob: graph.by_origin[writers[blob]].name for blob in graph.latest.values() if blob not in graph.writers}
     return replace(graph, folded=folded)
 
 

@@ -95,7 +95,7 @@ class Net:
         unread = self.net.graph.unread
         self._labels = [b for b in graph.inputs if b not in self.net.inputs and b not in unread]
         self._optional = [*self._labels, *unread]
-        self._names = {t: graph.caffe_name(t) for layer in graph.layers for t in layer.tops}
+        self._names = {top: graph.caffe_name(top) for top in graph.writers}
         self.blobs = OrderedDict((n, Blob(np.zeros(shapes[n], np.float32))) for n in graph.latest if n in shapes)
         self.layers = [LayerInfo(v.name, v.type, [Blob(b) for b in v.blobs]) for v in graph.layers]
         for layer in graph.layers:

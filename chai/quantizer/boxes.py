@@ -30,8 +30,9 @@ class BoxCounts(NamedTuple):
 def box_outputs(graph: Graph) -> list[str]:
     """Return the outputs that are boxes. Raises UsageError if there is none."""
     rows = (1, 1, 1, 7)
-    writer = {top: layer for layer in graph.layers for top in layer.tops}
-    blobs = [b for b in graph.output_blobs if writer[b].dynamic and writer[b].output_kind(rows) == "boxes"]
+    blobs = [
+        b for b in graph.output_blobs if (layer := graph.writers[b]).dynamic and layer.output_kind(rows) == "boxes"
+    ]
     if not blobs:
         raise UsageError(
             f"judge boxes: {graph.name} has no output of boxes",

@@ -230,12 +230,11 @@ def _add(observed: Observed, blob: str, array: Array, layer: Layer | None, graph
 
 def measured(graph: Graph) -> list[str]:
     """Return the blobs by which a network is judged: its outputs, or the inputs of layers that output boxes or indices."""
-    writer = {top: layer for layer in graph.layers for top in layer.tops}
     blobs: list[str] = []
     waiting = graph.output_blobs
     while waiting:
-        layer = writer[waiting[0]]
         blob = waiting.pop(0)
+        layer = graph.writers[blob]
         if layer.dynamic or layer.indices:
             waiting += layer.bottoms
         elif blob not in blobs and not layer.source:
@@ -249,7 +248,7 @@ def cost(graph: Graph, blob: str, exact: Array, quantised: Array, temperature: f
     For class probabilities that is KL(float || fixed) in nats (mean over positions), with softmax(logits / T) at
     ``temperature`` T; for other blobs it is error energy / signal energy. An error that is not finite costs USELESS.
     """
-    writer = next(layer for layer in graph.layers if blob in layer.tops)
+    writer = graph.writers[blob]
     images = len(exact) if exact.ndim else 1
     a, b = exact.astype(np.float64), quantised.astype(np.float64)
     if writer.decision == "softmax":

@@ -80,14 +80,13 @@ def placed(net: Network, segments: Sequence[Sized] = ()) -> list[LayerRow]:
     offload: Execution = net.offload
     times, products = _of_tasks(offload, segments)
     engines = {layer: segment.engine for segment in offload.partition.segments for layer in segment.layers}
-    carrier = {name: layer for layer in engines for name in layer.origin}
     fpga = {layer.name for layer, engine in engines.items() if engine == "fpga"}
     packed = offload.schedule.from_host
     own = given(offload.graph)
     formats = known_formats(net)
     placements = []
     for layer, row in zip(net.graph.layers, rows):
-        runs_as = carrier.get(layer.name, layer)
+        runs_as = offload.graph.by_origin.get(layer.name, layer)
         where = "input" if layer.source else engines.get(runs_as, "-")
         placements.append(
             replace(

@@ -85,8 +85,6 @@ def picture(graph: Graph, rows: Sequence[LayerRow], net: Network | None) -> Pict
         edges += [(source, len(boxes)) for source in dict.fromkeys(sources)]
         writer.update(dict.fromkeys(layer.tops, len(boxes)))
         boxes.append(_box(row))
-        if crossing:
-            crossing.writers.update(dict.fromkeys(layer.tops, layer))
     if crossing:
         for step in crossing.steps:
             convert(crossing, step, writer.get(step.blob))  # outputs of the network, which no layer reads
@@ -97,12 +95,9 @@ class Crossing:
     """Conversions between host and overlay, by the layers that read their results."""
 
     def __init__(self, net: Network) -> None:
-        schedule, planned = net.offload.plan.schedule, net.offload.plan.graph
+        schedule, self._network, self._planned = net.offload.plan.schedule, net.graph, net.offload.plan.graph
         self.steps = schedule.conversions
         self._formats = known_formats(net) or {}
-        self.writers: dict[str, Layer] = {}  # blob of the network -> the layer that writes it
-        self._runs_as = {name: layer for layer in planned.layers for name in layer.origin}
-        self._writes = {top: layer for layer in planned.layers for top in layer.tops}
         self._reads: dict[str, tuple[str, tuple[str, ...]]] = {}  # by layer, the kind of conversion and its bottoms
         for step in schedule.steps:
             if isinstance(step, HostStep) and not step.codes:
@@ -118,20 +113,21 @@ class Crossing:
 
     def on_edge(self, layer: Layer, blob: str) -> Conversion | None:
         """Return the conversion that a layer needs for one of its bottoms; None if it reads the blob unconverted."""
-        runs_as = self._runs_as.get(layer.name)
+        runs_as = self._planned.by_origin.get(layer.name)
         kind, bottoms = self._reads.get(runs_as.name, ("", ())) if runs_as is not None else ("", ())
         source = self._source(blob)
         if source is runs_as:
             return None
-        steps = [s for s in self.steps if s.type == kind and s.blob in bottoms and self._writes.get(s.blob) is source]
+        writers = self._planned.writers
+        steps = [s for s in self.steps if s.type == kind and s.blob in bottoms and writers.get(s.blob) is source]
         return next((s for s in steps if s.blob == blob), steps[0] if steps else None)
 
     def _source(self, blob: str) -> Layer | None:
         """Return the running layer that writes a blob, skipping layers that do not run."""
-        while blob in self.writers and self.writers[blob].name not in self._runs_as and self.writers[blob].bottoms:
-            blob = self.writers[blob].bottoms[0]
-        layer = self.writers.get(blob)
-        return self._runs_as.get(layer.name) if layer is not None else None
+        writers, runs_as = self._network.writers, self._planned.by_origin
+        while (layer := writers.get(blob)) is not None and layer.name not in runs_as and layer.bottoms:
+            blob = layer.bottoms[0]
+        return runs_as.get(layer.name) if layer is not None else None
 
 
 def _box(row: LayerRow) -> Node:

@@ -71,7 +71,7 @@ def kept_blobs(graph: Graph, keep: str | Sequence[str]) -> set[str]:
     if keep == "outputs":
         return set(graph.output_blobs)
     if keep == "all":
-        return {*graph.folded, *(t for layer in graph.layers for t in layer.tops)}
+        return {*graph.folded, *graph.writers}
     names = [keep] if isinstance(keep, str) else keep
     unknown = [name for name in names if name not in graph.latest]
     if unknown:

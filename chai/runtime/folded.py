@@ -43,14 +43,13 @@ class Folded:
             if isinstance(step, DeviceStep) or (isinstance(step, HostStep) and step.codes)
         }
         self._first = {layer.origin[0]: layer for layer in rewritten.layers}
-        written = {top for layer in rewritten.layers for top in layer.tops}
         needed = set(self.keep)
         self._layers: list[Layer] = []
         for layer in reversed(graph.layers):
-            if not needed.isdisjoint(set(layer.tops) - written):
+            if not needed.isdisjoint(set(layer.tops).difference(rewritten.writers)):
                 self._layers.insert(0, layer)
                 needed.update(self._bottoms(layer))
-        self.reads = frozenset(needed & written)
+        self.reads = frozenset(needed.intersection(rewritten.writers))
 
     def compute(self, values: Mapping[str, Array]) -> Mapping[str, Array]:
         """Return the blobs of ``keep``, computed from those of ``reads``; these are the same if none is folded away."""

@@ -15,6 +15,7 @@ import chai
 from chai.cli.answers import Answers
 from chai.cli.drawing import Drawing
 from chai.errors import UsageError
+from chai.graph import Graph
 from chai.images import drawing as picture
 from chai.images.drawing import LabelledBox
 from chai.images.preprocess import Preprocess
@@ -300,7 +301,7 @@ def a_net(shape: tuple[int, ...], type: str = "Convolution", **params: Any) -> A
     layer_type = find(type)
     assert layer_type is not None
     layer = layer_type("last", ("x",), ("out",), layer_type.Params(**params))
-    graph = SimpleNamespace(layers=[layer], latest={"out": "out"})
+    graph = Graph("of one layer", [layer], {"x": shape}, ["out"], {"out": "out"})
     return SimpleNamespace(graph=graph, inputs=["data"], shapes={"data": (2, 3, 5, 7), "out": (2, *shape)})
 
 

@@ -126,8 +126,7 @@ class Packing(_Conversion):
 
     def _refusal(self, error: ModelError) -> ModelError:
         """Return an error in the words of the user's network."""
-        writer = next(layer for layer in self.graph.layers if self.source in layer.tops)
-        return writer.failure(ModelError(f"blob {self.name!r}: {error.message}"))
+        return self.graph.writers[self.source].failure(ModelError(f"blob {self.name!r}: {error.message}"))
 
     def _packed(self, feed: Feed) -> Array:
         """Return the codes (int8, NCHW) of a blob's numbers, or of pictures."""
