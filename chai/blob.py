@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import takewhile
 from math import prod
 from operator import attrgetter
@@ -84,6 +84,16 @@ def on_device(shape: Shape) -> Shape:
 def count(shape: Shape) -> int:
     """Return the number of elements."""
     return prod(shape)
+
+
+def batch_of(shapes: Iterable[Shape]) -> int:
+    """Return the number of images of blobs of these shapes: the first size of the first one with axes, 1 if none has any."""
+    return next((shape[0] for shape in shapes if shape), 1)
+
+
+def images_of(feeds: Mapping[str, Any]) -> int:
+    """Return the number of images of a batch, of arrays or Pictures by input."""
+    return batch_of(map(shape_of, feeds.values()))
 
 
 def plain(array: Array) -> Array:

@@ -12,7 +12,7 @@ from math import inf, isfinite, log10
 from pathlib import Path
 from typing import Any
 
-from ..blob import Array
+from ..blob import Array, images_of
 from ..errors import UsageError
 from ..fixed import Coarser, Format
 from ..graph import Graph, Layer
@@ -310,7 +310,7 @@ class _Comparison:
             self.fixed.calibrate(**batch)
         outputs = self.reference.forward(**batch)
         feeds = self.feeds(batch)
-        size = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
+        size = images_of(feeds)
         self.fixed.reshape(**{name: feed.shape for name, feed in feeds.items()})
         self.images += size
         offload = self.fixed.offload

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from ..blob import Shape, on_device
+from ..blob import Shape, batch_of, on_device
 from ..fixed import Coarser, Format
 from ..graph import Graph, Layer
 from ..overlay import Overlay
@@ -31,6 +31,11 @@ class Partition:
     def on(self, engine: str) -> list[Layer]:
         """Return the layers on one engine, in order."""
         return [layer for segment in self.segments if segment.engine == engine for layer in segment.layers]
+
+    @property
+    def engines(self) -> dict[str, str]:
+        """Return the engine of each layer that runs, by its name."""
+        return {layer.name: segment.engine for segment in self.segments for layer in segment.layers}
 
     def engine(self, layer: str) -> str:
         """Return host or fpga; a layer fused into another one runs on the other's engine."""
@@ -69,4 +74,4 @@ class Plan:
     @property
     def batch(self) -> int:
         """Images per pass."""
-        return next((self.shapes[b][0] for b in self.graph.inputs if self.shapes[b]), 1)
+        return batch_of(self.shapes[blob] for blob in self.graph.inputs)

@@ -21,7 +21,7 @@ class SegmentSplit:
 
 def splits(plan: Plan) -> list[SegmentSplit]:
     """Return the splits by reason, first the one without which fewest segments are left; [] if there is at most one segment."""
-    engines = _engines(plan)
+    engines = plan.partition.engines
     if segment_count(plan.graph, engines) < 2:
         return []
     reasons: dict[str, list[str]] = {}
@@ -33,12 +33,8 @@ def splits(plan: Plan) -> list[SegmentSplit]:
 
 def joined(plan: Plan) -> int:
     """Return the number of segments if all layers between others on the overlay ran there, too."""
-    engines = _engines(plan)
+    engines = plan.partition.engines
     return _without(plan.graph, engines, _between(plan.graph, engines))
-
-
-def _engines(plan: Plan) -> dict[str, str]:
-    return {layer.name: segment.engine for segment in plan.partition.segments for layer in segment.layers}
 
 
 def _without(graph: Graph, engines: Mapping[str, str], names: list[str]) -> int:

@@ -16,7 +16,7 @@ from time import perf_counter
 from typing import Any, ClassVar, NoReturn
 
 from .. import net as chai_net
-from ..blob import Array, Shape, show
+from ..blob import Array, Shape, batch_of, show
 from ..errors import ModelError, UsageError
 from ..graph import Layer
 from ..offload.headroom import IMAGES
@@ -270,7 +270,7 @@ class Net:
 
     @property
     def _batch(self) -> int:
-        return next((size for name in self.net.inputs for size in self.blobs[name].shape[:1]), 1)
+        return batch_of(self.blobs[name].shape for name in self.net.inputs)
 
     def _index(self, name: str) -> int:
         if name not in self.layer_dict:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from zlib import crc32
 
-from ..blob import Array, on_device
+from ..blob import Array, images_of, on_device
 from ..errors import ModelError, UsageError
 from ..fixed import largest_magnitudes, without_lowest
 from ..graph import Graph, Layer
@@ -298,11 +298,6 @@ def patches(blob: Array, window: Window, group: int, size: tuple[int, ...], at: 
     taps = [padded[image, y + i * dh, x + j * dw] for i in range(kh) for j in range(kw)]
     rows = np.stack(taps, -1).reshape(n * at.shape[1], group, -1)  # (rows, group, C / group * kh * kw)
     return np.ascontiguousarray(rows.transpose(1, 0, 2))
-
-
-def images_of(feeds: Batch) -> int:
-    """Return the number of images of a batch."""
-    return next((a.shape[0] for a in feeds.values() if a.ndim), 1)
 
 
 def batches_of(inputs: Iterable[Batch], limit: int | None) -> Iterator[Batch]:

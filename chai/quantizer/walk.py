@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from .. import devices
-from ..blob import Array, Shape, on_device
+from ..blob import Array, Shape, batch_of, on_device
 from ..chaidnn_v2.constraints import in_words, reached
 from ..devices.base import Program
 from ..fixed import Format
@@ -53,7 +53,7 @@ class BatchState:
 
     def images(self, graph: Graph) -> int:
         """Return the number of images of the batch."""
-        return next((shape[0] for shape in (self.shapes[blob] for blob in graph.inputs) if shape), 1)
+        return batch_of(self.shapes[blob] for blob in graph.inputs)
 
     def value(self, blob: str) -> Array:
         """Return a blob in float32, as a host layer would get it."""

@@ -79,15 +79,15 @@ def placed(net: Network, segments: Sequence[Sized] = ()) -> list[LayerRow]:
         return [replace(row, engine="input" if row.engine == "input" else "-") for row in rows]
     offload: Execution = net.offload
     times, products = _of_tasks(offload, segments)
-    engines = {layer: segment.engine for segment in offload.partition.segments for layer in segment.layers}
-    fpga = {layer.name for layer, engine in engines.items() if engine == "fpga"}
+    engines = offload.partition.engines
     packed = offload.schedule.from_host
     own = given(offload.graph)
     formats = known_formats(net)
     placements = []
     for layer, row in zip(net.graph.layers, rows):
         runs_as = offload.graph.by_origin.get(layer.name, layer)
-        where = "input" if layer.source else engines.get(runs_as, "-")
+        fpga = engines.get(layer.name) == "fpga"
+        where = "input" if layer.source else engines.get(runs_as.name, "-")
         placements.append(
             replace(
                 row,
@@ -95,7 +95,7 @@ def placed(net: Network, segments: Sequence[Sized] = ()) -> list[LayerRow]:
                 engine=layer.engine if where == "host" else where,
                 cycles=times[layer.name],
                 format=_format(formats, runs_as, where, packed),
-                layer_in=_not_obeyed(offload.graph, layer, formats) if own and formats and layer.name in fpga else None,
+                layer_in=_not_obeyed(offload.graph, layer, formats) if fpga and own and formats else None,
                 reason=offload.partition.reasons.get(layer.name),
                 sum_open=layer.name in offload.plan.open_sums,
             )

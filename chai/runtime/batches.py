@@ -8,7 +8,7 @@ from itertools import chain
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ..blob import Array, Shape, show
+from ..blob import Array, Shape, images_of, show
 from ..errors import ChaiError, UsageError
 from ..graph import Graph
 from ..util.lazy_numpy import np
@@ -229,7 +229,7 @@ def ahead(net: Network, batches: Iterable[Batch], feed: Callable[[Batch], Mappin
     while images < IMAGES and (batch := next(rest, None)) is not None:
         first.append(batch)
         feeds.append(feed(batch))
-        images += next((one.shape[0] for one in feeds[-1].values() if one.ndim), 1)
+        images += images_of(feeds[-1])
     if feeds:
         net.reshape(**{blob: one.shape for blob, one in feeds[0].items()})
         layers = computing(net.graph, stored(net.offload.plan)).layers

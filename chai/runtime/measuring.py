@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..blob import Array, Shape
+from ..blob import Array, Shape, images_of
 from ..errors import ModelError
 from ..fixed import Format, largest_magnitudes, without_lowest
 from ..graph import Graph
@@ -114,7 +114,7 @@ def measure(graph: Graph, blobs: set[str], batches: Iterable[Mapping[str, Feed]]
             ranges[blob] = float(np.maximum(ranges.get(blob, 0.0), largest_magnitudes(without_lowest(values))))
 
     for feeds in batches:
-        images += next((feed.shape[0] for feed in feeds.values() if feed.ndim), 1)
+        images += images_of(feeds)
         for sizes, one in single(part, feeds):
             values = in_floats(one)
             for blob, feed in values.items():
@@ -155,7 +155,7 @@ def single(graph: Graph, feeds: Mapping[str, Any]) -> Iterator[tuple[Mapping[str
     """
     whole = {blob: feed.shape for blob, feed in feeds.items()}
     sizes = infer_shapes(graph, whole)
-    count = next((shape[0] for shape in whole.values() if shape), 1)
+    count = images_of(feeds)
     one: Mapping[str, Shape] = {}
     if all(layer.images_alone(tuple(sizes[b] for b in layer.bottoms)) for layer in graph.layers):
         try:

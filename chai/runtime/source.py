@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ..blob import Array, Shape
+from ..blob import Array, Shape, batch_of
 from ..errors import UsageError
 from ..fixed import SCHEMES, Format
 from ..graph import Graph
@@ -142,7 +142,7 @@ class PrototxtSource:
 
     def batch(self, shapes: Mapping[str, Shape]) -> int:
         """Return the images per pass that need no padding."""
-        return next((shapes[b][0] for b in self.graph.inputs if shapes.get(b)), 1)
+        return batch_of(shapes.get(blob, ()) for blob in self.graph.inputs)
 
     def sized(self, sizes: Mapping[str, Shape], renewed: Renewed) -> dict[str, Shape]:
         """Prepare the layers for these inputs; return the shape of every blob. Raises ShapeError, UsageError.

@@ -7,7 +7,7 @@ from itertools import chain
 from math import fsum
 from time import perf_counter
 
-from ...blob import Array, Shape
+from ...blob import Array, Shape, images_of
 from ...env import env
 from ...graph import Graph, Layer
 from ...kernels import float_kernels
@@ -117,7 +117,7 @@ class HostPass:
         before, between = (begin - started) * 1000, (perf_counter() - begin) * 1000
         between -= fsum(chain.from_iterable([run.ms for run in runs]))
         total = sum([run.rows.bytes for run in runs]) + sum([f.nbytes for f in feeds.values()])
-        batch = next((f.shape[0] for f in feeds.values() if f.ndim), 1)
+        batch = images_of(feeds)
         peak = alive.peak if alive is not None else kept.peak or 0
         if kept.fixed:
             kept.peak = peak
