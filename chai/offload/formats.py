@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from typing import TYPE_CHECKING
 
 from ..errors import ModelError
 from ..fixed import SCHEMES, Format
@@ -13,6 +14,9 @@ from ..tasks.arithmetic import Arithmetic
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..util.union_find import UnionFind
+
+if TYPE_CHECKING:
+    from .plan import Plan
 
 log = logger("chai.formats")
 DEFAULT = Precision(bw_layer_in=6, bw_layer_out=6, fl_layer_in=3, fl_layer_out=3, th_layer_in=16.0, th_layer_out=16.0)
@@ -145,6 +149,13 @@ def from_precision(graph: Graph, unsigned: Collection[str] = ()) -> dict[str, Fo
             "no complete precision_param: %s; taken from the layer before, or CHaiDNN's default", ", ".join(names)
         )
     return formats
+
+
+def brought(plan: Plan) -> dict[str, Format] | None:
+    """Return the formats of all blobs of a Plan's network that it brings; None if it brings none."""
+    if not given(plan.graph):
+        return None
+    return from_precision(plan.graph, unsigned_blobs(plan.graph, plan.overlay, plan.partition.reasons))
 
 
 def _precision(layer: Layer, side: str) -> Format | None:

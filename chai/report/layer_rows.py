@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..blob import Shape, show
 from ..fixed import Format
 from ..graph import Graph, Layer
-from ..offload.formats import from_precision, given, unsigned_blobs
+from ..offload.formats import brought, given
 from ..util import html
 from ..util.table import Table, floored, quantity
 
@@ -105,12 +105,10 @@ def placed(net: Network, segments: Sequence[Sized] = ()) -> list[LayerRow]:
 
 def known_formats(net: Network) -> Mapping[str, Format] | None:
     """Return the final formats by blob; None while they are not measured."""
-    if not (net.calibrated or given(net.offload.graph)):
-        return None  # a schedule for display only has placeholders
     offload = net.offload
-    if net.calibrated or offload.formats:
+    if net.calibrated or (given(offload.graph) and offload.formats):
         return offload.formats
-    return from_precision(offload.graph, unsigned_blobs(offload.graph, offload.overlay, offload.partition.reasons))
+    return brought(offload.plan)  # a schedule for display only has placeholders
 
 
 def table(net: Network) -> Table:

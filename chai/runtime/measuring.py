@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ..blob import Array, Shape, images_of
 from ..errors import ModelError
 from ..fixed import Format, largest_magnitudes, without_lowest
 from ..graph import Graph
 from ..images.pictures import Feed, in_floats
-from ..offload.formats import calibrated, from_precision, given as given, unsigned_blobs
+from ..offload.formats import brought, calibrated, given as given, unsigned_blobs
 from ..offload.headroom import IMAGES as IMAGES, Basis
+from ..offload.plan import Plan
 from ..passes.infer_shapes import infer_shapes
 from ..tasks.arithmetic import arithmetic
 from ..util.lazy_numpy import np
@@ -25,9 +26,6 @@ from ..util.log import logger
 from .host.forward import run
 from .host.layer import check_weights
 from .renewing import Renewing, Shown, Written
-
-if TYPE_CHECKING:
-    from ..offload.plan import Plan
 
 log = logger("chai")
 
@@ -55,27 +53,28 @@ def choose(
 
     ``plan`` is without formats. If nothing is on the overlay, there is nothing to measure. ``keep`` what custom layers write.
     """
-    host = plan.partition.reasons
-    unsigned = unsigned_blobs(plan.graph, plan.overlay, host)
-    if given(plan.graph):
-        return Choice(from_precision(plan.graph, unsigned))
+    if (formats := brought(plan)) is not None:
+        return Choice(formats)
     if not (blobs := stored(plan)):
         return Choice({})
     measured = measure(graph, blobs, batches, keep)
     basis = Basis(measured.images, bits, scheme)
-    one_format = arithmetic(plan.overlay).one_format
-    formats = calibrated(plan.graph, basis.widened(measured.ranges), bits, scheme, host, unsigned, one_format)
-    return Choice(formats, basis, measured.shown)
+    return Choice(_covering(plan, basis.widened(measured.ranges), bits, scheme), basis, measured.shown)
 
 
 def placeholders(plan: Plan, bits: int, scheme: str) -> tuple[Mapping[str, Format], bool]:
     """Return formats to show a schedule with before the first batch: the network's own, which is True then, or any."""
+    if (formats := brought(plan)) is not None:
+        return formats, True
+    ones = {blob: 1.0 for layer in plan.graph.layers for blob in (*layer.bottoms, *layer.tops)}
+    return _covering(plan, ones, bits, scheme), False
+
+
+def _covering(plan: Plan, ranges: Mapping[str, float], bits: int, scheme: str) -> dict[str, Format]:
+    """Return the formats that cover these largest magnitudes on the overlay of a Plan."""
     host = plan.partition.reasons
     unsigned = unsigned_blobs(plan.graph, plan.overlay, host)
-    if given(plan.graph):
-        return from_precision(plan.graph, unsigned), True
-    ones = {blob: 1.0 for layer in plan.graph.layers for blob in (*layer.bottoms, *layer.tops)}
-    return calibrated(plan.graph, ones, bits, scheme, host, unsigned, arithmetic(plan.overlay).one_format), False
+    return calibrated(plan.graph, ranges, bits, scheme, host, unsigned, arithmetic(plan.overlay).one_format)
 
 
 def unsigned_dropped(plan: Plan) -> int:
