@@ -14,7 +14,7 @@ from typing import Any
 from ..errors import UsageError
 from ..parser.upgrade import V1_TYPES
 from ..report.diagram import Node, svg
-from ..report.dot import dot
+from ..report.dot import dot, edges
 from ..text import visible
 from ..util.files import complete
 
@@ -48,11 +48,11 @@ def draw_net(
         raise UsageError(f"rankdir {rankdir!r}: expected one of {', '.join(RANKDIRS)}")
     layers = [layer for layer in (*caffe_net.layer, *caffe_net.layers) if phase is None or _includes(layer, phase)]
     boxes = [Node(layer.name, " ".join(_kind(layer, display_lrm)), "", _tops(layer)) for layer in layers]
-    edges = _edges(layers)
+    links = edges((layer.bottom, layer.top) for layer in layers)
     if ext == "svg":
-        picture = svg(boxes, edges).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+        picture = svg(boxes, links).replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
         return picture.replace(">", f">{_STYLE}", 1).encode()
-    text = "\n".join(dot([(box.name, box.kind, box.note) for box in boxes], edges, rankdir)) + "\n"
+    text = "\n".join(dot([(box.name, box.kind, box.note) for box in boxes], links, rankdir)) + "\n"
     return text.encode() if ext in ("dot", "gv", "raw") else _graphviz(text, ext)
 
 
@@ -76,16 +76,6 @@ def _includes(layer: Any, phase: int) -> bool:
     if layer.include:
         return any(not rule.HasField("phase") or rule.phase == phase for rule in layer.include)
     return not any(rule.HasField("phase") and rule.phase == phase for rule in layer.exclude)
-
-
-def _edges(layers: list[Any]) -> list[tuple[int, int]]:
-    """Return an edge from the layer that wrote a blob last to each of its readers."""
-    writers: dict[str, int] = {}
-    edges = []
-    for i, layer in enumerate(layers):
-        edges += [(writers[b], i) for b in layer.bottom if b in writers]
-        writers.update(dict.fromkeys(layer.top, i))
-    return edges
 
 
 def _tops(layer: Any) -> str:

@@ -34,9 +34,14 @@ def _quoted(lines: Sequence[str]) -> str:
 def drawn(graph: Graph, layers: Sequence[LayerRow]) -> list[str]:
     """Return the lines of a DOT file of a network, whose layers have these rows in the same order."""
     labels = [(row.name, f"{row.type} {size(row.shapes[0]) if row.shapes else ''}") for row in layers]
-    writer: dict[str, int] = {}
-    edges = []
-    for i, layer in enumerate(graph.layers):
-        edges += [(writer[b], i) for b in layer.bottoms]
-        writer.update(dict.fromkeys(layer.tops, i))
-    return dot(labels, edges)
+    return dot(labels, edges((layer.bottoms, layer.tops) for layer in graph.layers))
+
+
+def edges(layers: Iterable[tuple[Sequence[str], Sequence[str]]]) -> list[tuple[int, int]]:
+    """Return an edge from the layer that wrote a blob last to each of its readers, of layers with these bottoms and tops."""
+    writers: dict[str, int] = {}
+    pairs = []
+    for i, (bottoms, tops) in enumerate(layers):
+        pairs += [(writers[bottom], i) for bottom in bottoms if bottom in writers]
+        writers.update(dict.fromkeys(tops, i))
+    return pairs
