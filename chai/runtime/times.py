@@ -53,6 +53,11 @@ class Rows:
         self._steps: tuple[StepTime, ...] | Callable[[], Iterable[StepTime]] = make
         self.bytes = bytes
 
+    @classmethod
+    def of(cls, every: Sequence[Rows]) -> Rows:
+        """Return the steps of several, one after the other."""
+        return cls(sum([each.bytes for each in every]), lambda: chain.from_iterable(each.steps for each in every))
+
     @property
     def steps(self) -> tuple[StepTime, ...]:
         steps = self._steps

@@ -135,11 +135,10 @@ class Together(NamedTuple):
         if images > 1:
             blobs = {*tops, *chained.from_iterable(layer.bottoms for layer in layers)}
             shapes = {blob: (1, *shapes[blob][1:]) for blob in blobs}
-        rows = [step.layer.rows for step in steps]
-        every = Rows(sum([each.bytes for each in rows]), lambda: chained.from_iterable(each.steps for each in rows))
+        rows = Rows.of([step.layer.rows for step in steps])
         chain = NativeChain(kernels.library, links, shapes, tops - finished)
         packed = [(layer, each) for layer, link in zip(layers, chain.links) for each in link.native.packed]
-        return cls(chain, every, layers, _weights_of(layers), packed, [*finished.difference(tops)], memory, images)
+        return cls(chain, rows, layers, _weights_of(layers), packed, [*finished.difference(tops)], memory, images)
 
     @property
     def stale(self) -> bool:
