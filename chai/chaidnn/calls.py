@@ -295,7 +295,7 @@ def _describe(net: Net, image: bool) -> io_layer_info:
         raise UsageError(f"the prototxt does not say the size of input {blob!r}", hint=f"shapes={{{blob!r}: (1, ...)}}")
     format = _format(net, blob)
     shape, out_shape = net.shapes[blob], net.shapes[net.outputs[0]]
-    first = next(layer for layer in net.graph.layers if blob in layer.bottoms)
+    first = net.graph.readers[blob][0]
     if isinstance(last, DetectionOutput):
         size = 1 + _BOX * _boxes(last, net.shapes[net.graph.caffe_name(last.bottoms[2])])
     elif out_shape[:1] == shape[:1]:

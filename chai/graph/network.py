@@ -101,6 +101,20 @@ class Graph:
         return {top: layer for layer in self.layers for top in layer.tops}
 
     @cached_property
+    def readers(self) -> dict[str, list[Layer]]:
+        """Return the layers that read each blob, in order; twice if they read it as two bottoms."""
+        readers: dict[str, list[Layer]] = {blob: [] for blob in self.writers}
+        for layer in self.layers:
+            for bottom in layer.bottoms:
+                readers.setdefault(bottom, []).append(layer)
+        return readers
+
+    def only_reader(self, blob: str) -> Layer | None:
+        """Return the one layer that reads a blob; None if there are several, or if it is an output."""
+        layers = self.readers.get(blob, [])
+        return layers[0] if len(layers) == 1 and blob not in self.output_blobs else None
+
+    @cached_property
     def by_origin(self) -> dict[str, Layer]:
         """Return, for each layer of the prototxt, the layer that computes it; it has no entry if none does."""
         return {name: layer for layer in self.layers for name in layer.origin}

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ..graph import Graph, Layer
 from ..overlay import Overlay
-from ..passes._edit import merged, only_reader, readers
+from ..passes._edit import merged
 from ..tasks import Task
 from ..tasks.copy import Copy
 from .plan import Partition, Segment
@@ -29,14 +29,14 @@ class Fused:
 
 def fuse_lookups(graph: Graph, partition: Partition, tasks: Lowered, overlay: Overlay) -> Fused:
     """Fuse each lone lookup into the Task that writes its input: codes and formats stay as they were."""
-    reading, lowered = readers(graph), dict(tasks)
+    lowered = dict(tasks)
     joined: dict[str, Layer] = {}  # fused layers, by the name of each layer in them
     folded = dict(graph.folded)
     for segment in partition.segments:
         writers = {layer.tops[0]: layer for layer in segment.layers if len(layer.tops) == 1}
         for second in segment.layers if segment.engine == "fpga" else ():
             first = writers.get(second.bottoms[0]) if second.bottoms else None
-            if first is None or only_reader(graph, second.bottoms[0], reading) is not second:
+            if first is None or graph.only_reader(second.bottoms[0]) is not second:
                 continue
             first = joined.get(first.name, first)
             if (fused := _fused(lowered[first.name], lowered[second.name], overlay)) is None:

@@ -8,7 +8,6 @@ from dataclasses import replace
 from ..blob import Array
 from ..graph import Graph, Layer
 from ..overlay import Overlay
-from ..passes._edit import readers
 from ..tasks import find
 from ..util.lazy_numpy import np
 
@@ -62,7 +61,6 @@ def join_functions(graph: Graph, overlay: Overlay, formats: Collection[str], apa
 
 def _groups(graph: Graph) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield the blob that each group of two layers or more reads, and the names of its layers; the largest first."""
-    read = readers(graph)
     outputs = set(graph.output_blobs)
     tops = {layer.name: layer.tops[0] for layer in graph.layers if layer.tops}
     # of each blob: blobs that it is a function of, and by which layers
@@ -78,5 +76,5 @@ def _groups(graph: Graph) -> Iterator[tuple[str, frozenset[str]]]:
         every += [(layer.name, blob, names) for blob, names in computed[layer.tops[0]].items() if len(names) > 1]
     for last, blob, names in sorted(every, key=lambda group: -len(group[2])):
         inner = [tops[name] for name in names if name != last]
-        if outputs.isdisjoint(inner) and all(names.issuperset(x.name for x in read[top]) for top in inner):
+        if outputs.isdisjoint(inner) and all(names.issuperset(x.name for x in graph.readers[top]) for top in inner):
             yield blob, names

@@ -96,7 +96,7 @@ def only_scores(graph: Graph, layer: Layer) -> bool:
     It holds the class scores, for which 8 bits leave a few dozen distinct values. Computing such a small layer in float32
     on the host costs little.
     """
-    readers = (reader for reader in graph.layers if layer.tops[0] in reader.bottoms)
+    readers = graph.readers[layer.tops[0]]
     return all(reader.decision == "softmax" or (reader.relays and only_scores(graph, reader)) for reader in readers)
 
 

@@ -1,4 +1,4 @@
-"""Helpers of the passes: the readers of each blob, and one layer for two neighbours."""
+"""Helpers of the passes: a layer that reads other blobs, and one layer for two neighbours."""
 
 from __future__ import annotations
 
@@ -8,21 +8,6 @@ from dataclasses import replace
 
 from ..graph import Graph, Layer
 from ..graph.params import Precision
-
-
-def readers(graph: Graph) -> dict[str, list[Layer]]:
-    """Return the layers that read each blob; an output counts as a reader without a layer."""
-    readers_of: dict[str, list[Layer]] = {top: [] for top in graph.writers}
-    for layer in graph.layers:
-        for bottom in layer.bottoms:
-            readers_of[bottom].append(layer)
-    return readers_of
-
-
-def only_reader(graph: Graph, blob: str, readers_of: dict[str, list[Layer]]) -> Layer | None:
-    """Return the one layer that reads ``blob``; None if there are several or it is an output."""
-    layers = readers_of.get(blob, [])
-    return layers[0] if len(layers) == 1 and blob not in graph.output_blobs else None
 
 
 def reading(layer: Layer, others: Mapping[str, str]) -> Layer:
@@ -39,12 +24,11 @@ def joined(graph: Graph, join: Callable[[Layer, Layer], Layer | None]) -> Graph:
 
     It is asked about a layer with one top, and the only reader of that as its first bottom.
     """
-    readers_of = readers(graph)
     layers: list[Layer] = []
     writer: dict[str, int] = {}
     for layer in graph.layers:
         place = writer.get(layer.bottoms[0]) if layer.bottoms else None
-        if place is not None and only_reader(graph, layer.bottoms[0], readers_of) is layer:
+        if place is not None and graph.only_reader(layer.bottoms[0]) is layer:
             first = layers[place]
             one = join(first, layer) if len(first.tops) == 1 else None
             if one is not None:

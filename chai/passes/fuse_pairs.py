@@ -14,7 +14,6 @@ from ..graph.params import Precision
 from ..layers.bn import BN
 from ..layers.convolution import Convolution
 from ..layers.power import Power
-from ._edit import only_reader, readers
 
 GROUPS = 2  # of a convolution; more are CHaiDNN's depthwise ones
 
@@ -25,15 +24,14 @@ def fuse_pairs(graph: Graph) -> Graph:
     A convolution that has a format of the pair's is on the overlay only if the pair is. One whose top a Power reads is a
     CReLU, which stays apart.
     """
-    reading = readers(graph)
     fused: dict[str, Layer] = {}
     for pair in graph.layers:
         if not isinstance(pair, BN) or len(pair.origin) < 2:
             continue
-        conv = only_reader(graph, pair.tops[0], reading)
+        conv = graph.only_reader(pair.tops[0])
         if not isinstance(conv, Convolution) or conv.params.group > GROUPS or len(conv.tops) != 1:
             continue
-        if any(isinstance(reader, Power) for reader in reading[conv.tops[0]]):
+        if any(isinstance(reader, Power) for reader in graph.readers[conv.tops[0]]):
             continue
         first, second = copy(pair), copy(conv)
         first.tied = second.tied = True

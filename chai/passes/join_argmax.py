@@ -14,7 +14,6 @@ from ..layers.crop import Crop
 from ..layers.deconvolution import Deconvolution
 from ..overlay import Overlay
 from ..tasks import Task, find
-from ._edit import only_reader, readers
 
 STRIDES = 2, 4, 8, 16, 32  # of the unit: a shift finds a pixel's place
 
@@ -88,7 +87,6 @@ class BestClass(Deconvolution):
 
 def join_argmax(graph: Graph) -> Graph:
     """Return the graph with one layer for each Deconvolution whose scores an ArgMax alone reads, or through a Crop of pixels."""
-    reading = readers(graph)
     joined: dict[str, BestClass] = {}  # by the ArgMax
     taken: set[str] = set()
     for layer in graph.layers:
@@ -99,10 +97,10 @@ def join_argmax(graph: Graph) -> Graph:
             or layer.ceiling is not None
         ):
             continue
-        after, crop = only_reader(graph, layer.tops[0], reading), None
+        after, crop = graph.only_reader(layer.tops[0]), None
         if isinstance(after, Crop) and after.bottoms[0] == layer.tops[0] and after.params.axis == 2:
             crop = after
-            after = only_reader(graph, crop.tops[0], reading)
+            after = graph.only_reader(crop.tops[0])
         if isinstance(after, ArgMax):
             joined[after.name] = BestClass(layer, crop, after)
             taken.update(part.name for part in (layer, crop) if part is not None)

@@ -8,7 +8,7 @@ from ..graph import Graph, Layer
 from ..layers.flatten import Flatten
 from ..layers.inner_product import InnerProduct
 from ..layers.reshape import Reshape
-from ._edit import readers, reading
+from ._edit import reading
 
 
 def read_through(graph: Graph) -> Graph:
@@ -16,7 +16,10 @@ def read_through(graph: Graph) -> Graph:
 
     A Flatten or Reshape without other readers is dropped; ``folded`` has its blob.
     """
-    readers_of, folded = readers(graph), dict(graph.folded)
+    readers_of = {
+        blob: [*readers] for blob, readers in graph.readers.items()
+    }  # which change with each that reads another
+    folded = dict(graph.folded)
     dropped: set[str] = set()
     layers: list[Layer] = []
     for layer in graph.layers:

@@ -4,7 +4,7 @@ A pass takes a Graph and returns a new one, with copies of the layers it changes
 
 How to add a pass: add a file to this folder with a function of the same name, and a line to PIPELINE, which sets the
 order; one for a certain arithmetic is named in ``Arithmetic.in_place_of`` instead. ``_edit.py`` has the shared helpers:
-readers of a blob, merging two layers (``merged`` keeps both names in ``origin``). Facts about layer types are properties of
+reading other blobs, merging two layers (``merged`` keeps both names in ``origin``). Facts about layer types are properties of
 Layer (``can_clamp``). The test runs the network in float before and after the pass and expects the same numbers.
 """
 

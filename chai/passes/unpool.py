@@ -9,17 +9,15 @@ from ..graph import Graph, Layer
 from ..layers._unpool import MaxUnpool
 from ..layers.pooling import Pooling
 from ..layers.upsample import Upsample
-from ._edit import readers
 
 
 def unpool(graph: Graph) -> Graph:
     """Drop the second top of each Pooling that only Upsamples read."""
-    reading = readers(graph)
     poolings: dict[str, Pooling] = {}  # by the second top
     for layer in graph.layers:
         if isinstance(layer, Pooling) and len(layer.tops) > 1 and layer.tops[1] not in graph.output_blobs:
             places = layer.tops[1]
-            if all(isinstance(each, Upsample) and each.bottoms.index(places) == 1 for each in reading[places]):
+            if all(isinstance(each, Upsample) and each.bottoms.index(places) == 1 for each in graph.readers[places]):
                 poolings[places] = layer
     if not poolings:
         return graph

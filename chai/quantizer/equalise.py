@@ -33,16 +33,12 @@ def factors(
     it (each row relative to its own largest). A ``share`` of 0.5 balances blob and weights, 1 ignores the weights. r is
     scaled to the geometric mean of A so that the branches of a concat come out alike.
     """
-    readers: dict[str, list[Layer]] = {}
-    for layer in graph.layers:
-        for bottom in layer.bottoms:
-            readers.setdefault(bottom, []).append(layer)
     divisors: dict[str, Array] = {}
     for layer in graph.layers:
         if not (layer.weighted and layer.name in placed and len(layer.tops) == 1):
             continue
         blob = layer.tops[0]
-        ways = _ways(graph, readers, shapes, blob)
+        ways = _ways(graph, shapes, blob)
         if not ways or not isinstance(largest.get(blob), np.ndarray):
             continue
         readers_of = ((shapes[name], first, x) for name, first, x in ways if x is not None and x.name in placed)
@@ -56,9 +52,7 @@ def factors(
     return divisors
 
 
-def _ways(
-    graph: Graph, readers: Mapping[str, list[Layer]], shapes: Mapping[str, Shape], blob: str
-) -> list[tuple[str, int, Layer | None]]:
+def _ways(graph: Graph, shapes: Mapping[str, Shape], blob: str) -> list[tuple[str, int, Layer | None]]:
     """Return where a blob's channels go, starting with the blob itself.
 
     Each way is (blob, first channel there, layer that multiplies them or None). The list is empty if the channels reach an
@@ -70,7 +64,7 @@ def _ways(
         name, first = waiting.pop()
         if name in graph.output_blobs or len(shapes[name]) != 4:
             return []
-        for layer in readers.get(name, []):
+        for layer in graph.readers.get(name, []):
             if layer.multiplies_channels(shapes[name]):
                 ways.append((name, first, layer))
                 continue
