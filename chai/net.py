@@ -249,13 +249,13 @@ class Net(Shared):
 
     def tops(self, layer: str) -> tuple[Array, ...]:
         """Return a layer's tops in the last pass, before later layers changed them in place. Needs ``keep="all"``."""
-        values = self._last.values
-        tops = {known.name: known.tops for known in self.graph.layers}
-        if layer not in tops:
-            raise UsageError(f"there is no layer {layer!r} in {self.name}", hint=did_you_mean(layer, tops))
-        if any(t not in values for t in tops[layer]):
+        values, layers = self._last.values, self.graph.by_name
+        if layer not in layers:
+            raise UsageError(f"there is no layer {layer!r} in {self.name}", hint=did_you_mean(layer, layers))
+        tops = layers[layer].tops
+        if any(top not in values for top in tops):
             raise UsageError(f"the tops of layer {layer!r} were not kept", hint='Net(..., keep="all")')
-        return tuple(values[t] for t in tops[layer])
+        return tuple(values[top] for top in tops)
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{b} {show(self._shapes[b])}" if b in self._shapes else b for b in self.graph.inputs)

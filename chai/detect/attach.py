@@ -55,7 +55,7 @@ def _attached(graph: Graph, head: Head, sizes: Mapping[str, Shape]) -> Graph:
     own = {"confidence_threshold": head.threshold, "nms_threshold": head.family.iou if head.iou is None else head.iou}
     params = cls.Params(**fit.params, **own, multi_label=head.multi_label)
     top = BOXES
-    while top in graph.latest or any(layer.name == top for layer in graph.layers):
+    while top in graph.latest or top in graph.by_name:
         top += "_"
     layer = cls(top, tuple([graph.latest[name] for name in fit.bottoms]), (top,), params)
     outputs = [name for name in graph.outputs if name not in fit.bottoms]

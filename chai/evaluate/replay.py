@@ -32,7 +32,7 @@ def run_layer(
     graph = net.graph
     layers = graph.members(name)
     if not layers:
-        names = [*(layer.name for layer in graph.layers), *graph.composed]
+        names = [*graph.by_name, *graph.composed]
         hints = [did_you_mean(name, names), f"layers: {', '.join(names[:12])}"]
         raise UsageError(f"there is no layer {name!r}", hint=" ".join(filter(None, hints)))
     bottoms, tops = graph.ends(name)

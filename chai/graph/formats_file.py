@@ -78,14 +78,13 @@ def apply(path: Path, files: Sequence[str], graph: Graph) -> None:
         )
         hint = f"chai quantize {model} --calibration DIR -o {path} makes its own"
         raise document.error(what, ("model", "sha256"), hint=hint)
-    layers = {layer.name: layer for layer in graph.layers}
     for layer in graph.layers:
         layer.precision = None
     for i, values in enumerate(document.value["layers"]):
-        own = layers.get(values["name"])
+        own = graph.by_name.get(values["name"])
         if own is None:
             what = f"there is no layer {values['name'][:80]!r} in {model}"
-            raise document.error(what, ("layers", i, "name"), hint=did_you_mean(values["name"], layers))
+            raise document.error(what, ("layers", i, "name"), hint=did_you_mean(values["name"], graph.by_name))
         if own.precision is not None:
             raise document.error(f"layer {own.name!r} is here twice", ("layers", i, "name"))
         own.precision = _precision(values)

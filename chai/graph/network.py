@@ -96,6 +96,11 @@ class Graph:
         )
 
     @cached_property
+    def by_name(self) -> dict[str, Layer]:
+        """Return the layers by their names."""
+        return {layer.name: layer for layer in self.layers}
+
+    @cached_property
     def writers(self) -> dict[str, Layer]:
         """Return the layer that writes each blob."""
         return {top: layer for layer in self.layers for top in layer.tops}
@@ -121,10 +126,7 @@ class Graph:
 
     def layer(self, name: str) -> Layer:
         """Return the layer of that name. Raises KeyError if there is none."""
-        for layer in self.layers:
-            if layer.name == name:
-                return layer
-        raise KeyError(name)
+        return self.by_name[name]
 
     def members(self, name: str) -> list[Layer]:
         """Return the layer of that name, or those that a composed layer was replaced by; [] if there is none."""

@@ -62,7 +62,6 @@ def join_functions(graph: Graph, overlay: Overlay, formats: Collection[str], apa
 def _groups(graph: Graph) -> Iterator[tuple[str, frozenset[str]]]:
     """Yield the blob that each group of two layers or more reads, and the names of its layers; the largest first."""
     outputs = set(graph.output_blobs)
-    tops = {layer.name: layer.tops[0] for layer in graph.layers if layer.tops}
     # of each blob: blobs that it is a function of, and by which layers
     computed: dict[str, dict[str, frozenset[str]]] = {}
     every: list[tuple[str, str, frozenset[str]]] = []
@@ -75,6 +74,6 @@ def _groups(graph: Graph) -> Iterator[tuple[str, frozenset[str]]]:
         computed[layer.tops[0]] = {blob: names for blob, names in groups.items() if len(names) <= MOST}
         every += [(layer.name, blob, names) for blob, names in computed[layer.tops[0]].items() if len(names) > 1]
     for last, blob, names in sorted(every, key=lambda group: -len(group[2])):
-        inner = [tops[name] for name in names if name != last]
+        inner = [graph.layer(name).tops[0] for name in names if name != last]
         if outputs.isdisjoint(inner) and all(names.issuperset(x.name for x in graph.readers[top]) for top in inner):
             yield blob, names

@@ -29,7 +29,7 @@ log = logger("chai.offload")
 def rewritten(graph: Graph, chosen: Mapping[str, str], overlay: Overlay) -> tuple[Graph, dict[str, str]]:
     """Return a Graph after the passes for an overlay, and the user's engines of the layers that still run."""
     after = rewrite(graph, arithmetic(overlay))
-    dropped = {layer.name for layer in graph.layers}.difference(after.by_origin)
+    dropped = graph.by_name.keys() - after.by_origin
     return after, {name: engine for name, engine in chosen.items() if name not in dropped}
 
 

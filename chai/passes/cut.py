@@ -27,7 +27,7 @@ def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Grap
     """
     for name in filter(None, (start, end)):
         if not graph.members(name):
-            known = [*(layer.name for layer in graph.layers), *graph.composed]
+            known = [*graph.by_name, *graph.composed]
             raise UsageError(f"there is no layer {name!r} in {graph.path}", hint=did_you_mean(name, known))
     firsts, lasts = (graph.members(name) if name else graph.layers for name in (start, end))
     bottoms, tops = attrgetter("bottoms"), attrgetter("tops")
