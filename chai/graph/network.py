@@ -8,6 +8,7 @@ one id: after a pass has dropped a Split, the names of its tops are names of its
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
@@ -127,6 +128,15 @@ class Graph:
     def layer(self, name: str) -> Layer:
         """Return the layer of that name. Raises KeyError if there is none."""
         return self.by_name[name]
+
+    def computing(self, blobs: Iterable[str]) -> list[Layer]:
+        """Return the layers that these blobs are computed from, in order, and all inputs."""
+        wanted, layers = {*blobs}, list[Layer]()
+        for layer in reversed(self.layers):
+            if layer.source or not wanted.isdisjoint(layer.tops):
+                layers.append(layer)
+                wanted.update(layer.bottoms)
+        return layers[::-1]
 
     def members(self, name: str) -> list[Layer]:
         """Return the layer of that name, or those that a composed layer was replaced by; [] if there is none."""

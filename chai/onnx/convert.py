@@ -123,15 +123,10 @@ class Converter:
                 raise ModelError(f"{self.model.path}: output {value.name!r}: {refused.reason}") from None
         if not self.draft.graph.outputs:
             raise ParseError("this file names no output", path=self.model.path)
-        read = {self.draft.blobs[name] for name in self.draft.graph.outputs}
-        kept = []
-        for layer in reversed(self.draft.graph.layers):
-            if layer.source or not read.isdisjoint(layer.tops):
-                read.update(layer.bottoms)
-                kept.append(layer)
-            else:
-                self.draft.stored.pop(layer.name, None)
-        self.draft.graph.layers = kept[::-1]
+        kept = self.draft.graph.computing(self.draft.blobs[name] for name in self.draft.graph.outputs)
+        for name in self.draft.stored.keys() - {layer.name for layer in kept}:
+            del self.draft.stored[name]
+        self.draft.graph.layers = kept
         if all(layer.source for layer in self.draft.graph.layers):
             raise ModelError(f"{self.model.path}: nothing is computed: no output depends on a layer")
         written = {top for layer in self.draft.graph.layers for top in layer.tops}

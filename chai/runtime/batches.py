@@ -220,7 +220,7 @@ def ahead(net: Network, batches: Iterable[Batch], feed: Callable[[Batch], Mappin
     These are so many that they have ``IMAGES`` images. A network that has formats, or has nothing on an overlay, needs none. If
     a custom layer would have to run for it, which may have a state, the first pass measures them.
     """
-    from .measuring import IMAGES, computing, given, stored  # which most passes do without
+    from .measuring import IMAGES, given, stored  # which most passes do without
 
     rest = iter(batches)
     if net.overlay is None or net.calibrated or given(net.graph):
@@ -232,7 +232,7 @@ def ahead(net: Network, batches: Iterable[Batch], feed: Callable[[Batch], Mappin
         images += images_of(feeds[-1])
     if feeds:
         net.reshape(**{blob: one.shape for blob, one in feeds[0].items()})
-        layers = computing(net.graph, stored(net.offload.plan)).layers
+        layers = net.graph.computing(stored(net.offload.plan))
         if not any(layer.engine == "custom" for layer in layers):
             net.calibrate(iter(feeds))
     return chain(first, rest)

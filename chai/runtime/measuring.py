@@ -92,19 +92,9 @@ def stored(plan: Plan) -> set[str]:
     return blobs
 
 
-def computing(graph: Graph, blobs: Iterable[str]) -> Graph:
-    """Return the part of a graph that computes these blobs, and its inputs."""
-    wanted, layers = {*blobs}, []
-    for layer in reversed(graph.layers):
-        if layer.source or not wanted.isdisjoint(layer.tops):
-            layers.append(layer)
-            wanted.update(layer.bottoms)
-    return replace(graph, layers=layers[::-1])
-
-
 def measure(graph: Graph, blobs: set[str], batches: Iterable[Mapping[str, Feed]], keep: bool) -> Measured:
     """Run batches through the layers that ``blobs`` are computed from; ``keep`` what custom layers wrote, of one batch."""
-    part = computing(graph, blobs)
+    part = replace(graph, layers=graph.computing(blobs))
     custom = frozenset(layer.name for layer in part.layers if keep and layer.engine == "custom")
     renewing, images, ranges, shown = Renewing(part.layers), 0, dict[str, float](), list[Mapping[str, Shown]]()
 
