@@ -57,6 +57,8 @@ class Graph:
     this Graph. ``unread`` are inputs, with their shapes, that nothing reads: they may be fed, and change nothing. ``notes`` are
     remarks for the user, one sentence each. The layers of a ``fixed`` Graph hold for the sizes of its inputs, with any batch.
     ``formats_in`` is the name of what its own formats are in, if it has any.
+
+    What it finds out of its layers it keeps: only those who build it may change the list, a pass makes a new Graph.
     """
 
     name: str
