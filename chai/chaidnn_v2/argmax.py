@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..blob import Array, Shape
 from ..errors import DeviceError
-from ..overlay import Overlay, TaskLimits
+from ..overlay import TaskLimits
 from ..overlay.records import pack_rows
 from ..overlay.weights import Piece
 from ..tasks import Task
@@ -50,6 +50,7 @@ class ChaidnnArgMax(Task):
     """
 
     kind = "argmax"
+    limit_type = ArgMaxLimits
     weights: Array
     bias: Array
     stride: int
@@ -71,10 +72,6 @@ class ChaidnnArgMax(Task):
             for row in range(len(best)):
                 best[row] = np.where(above[row], classes[row], best[row - 2] if row > 1 else 0)
         return self.looked_up(whole[:, None, top : top + rows, left : left + columns])
-
-    @classmethod
-    def limits(cls, overlay: Overlay) -> ArgMaxLimits | None:
-        return overlay.limits(cls.kind, ArgMaxLimits)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
         return {"kernel": len(self.weights), "input": max(shapes[self.inputs[0]][2:]), "pad": max(self.offset)}
@@ -127,9 +124,6 @@ class ChaidnnArgMax(Task):
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
         """Yield both sizes of a kernel, and pixels where no class has a score above ``LOWEST``."""
-        limits = cls.limits(maker.overlay)
-        if limits is None:
-            return
         classes, (height, width), stride = 11, maker.size, 4
         for kernel, offset in ((2 * stride, (0, 0)), (2 * stride - 1, (3, 2))):
             whole = [stride * (side - 1) + kernel for side in (height, width)]

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..blob import Array
 from ..kernels.pooling import max_pool, sum_pool
-from ..overlay import Overlay
 from ..tasks import pool
 from ..tasks.fields import Operands
 from ..tasks.window import Window
@@ -40,6 +39,7 @@ class ChaidnnPool(pool.Pool):
     first column in the rows of ``first_rows``.
     """
 
+    limit_type = ChaidnnPoolLimits
     whole_windows: ClassVar[bool] = True
     standalone: bool = field(default=False, kw_only=True)
 
@@ -72,12 +72,8 @@ class ChaidnnPool(pool.Pool):
         return codes
 
     @classmethod
-    def limits(cls, overlay: Overlay) -> ChaidnnPoolLimits | None:
-        return overlay.limits(cls.kind, ChaidnnPoolLimits)
-
-    @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
-        limits = cls.limits(memory.overlay)
+        limits = memory.overlay.limits(cls.kind, ChaidnnPoolLimits)
         standalone = limits is not None and limits.standalone and not values["average"]
         return super().from_fields(values, memory, **common, standalone=standalone)
 

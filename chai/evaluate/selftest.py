@@ -93,8 +93,8 @@ def probes(overlay: Overlay) -> list[TaskProbe | NetworkProbe]:
     alone = [
         TaskProbe(f"{probe.name}, {bits} bit {scheme}", probe.task, probe.shapes, probe.codes)
         for scheme, bits in formats
-        for kind in overlay.kinds
-        for probe in tasks.find(kind, overlay.arithmetic).probes(Maker(overlay, scheme, bits, kind))
+        for cls in (tasks.find(kind, overlay.arithmetic) for kind in overlay.kinds)
+        for probe in cls.probes(Maker(overlay, cls.limits(overlay), scheme, bits, cls.kind))
     ]
     return [
         *alone,

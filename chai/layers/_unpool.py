@@ -11,7 +11,7 @@ from ..fixed import Format, Requantization
 from ..graph import Arithmetic, Layer
 from ..overlay import Overlay
 from ..tasks import Task
-from ..tasks.eltwise import Eltwise
+from ..tasks.eltwise import Eltwise, EltwiseLimits
 from ..tasks.unsupported import Unsupported
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
@@ -80,7 +80,7 @@ class MaxUnpool(Layer):
             return self.without_unit
         if self.pooling.window(whole) != _window() or self.shapes(*bottoms)[0] != whole or whole[3] % SIDE:
             return f"the pooling's windows are not squares of {SIDE}x{SIDE} that cover its bottom"
-        limits = Eltwise.limits(overlay)
+        limits = overlay.limits("eltwise", EltwiseLimits)
         if limits is None or not limits.lookup or "PROD" not in limits.operations:
             return "the overlay has no product, or no tables of codes"
         squares = Squares(self, overlay, x[1], (SIDE, SIDE))

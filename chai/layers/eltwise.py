@@ -52,7 +52,7 @@ class Eltwise(Layer):
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         from ..tasks import eltwise  # float networks need no Tasks
 
-        unit, operation = eltwise.Eltwise.limits(overlay), self.params.operation
+        unit, operation = overlay.limits("eltwise", eltwise.EltwiseLimits), self.params.operation
         if unit is not None and operation not in unit.operations:
             return f"the overlay adds; it has no {operation}"
         if operation != "SUM" and self.slope:

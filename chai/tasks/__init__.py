@@ -47,8 +47,8 @@ class Task:
 
     1. ``kind`` is its name in manifests, ``engine`` the half of the accelerator that runs it. ``define`` computes it in
        exact integers, slowly and obviously, and returns its codes ``looked_up``.
-    2. A dataclass derived from ``overlay.TaskLimits`` declares its limits, ``limits`` reads them. Add the section of that name
-       to each ``overlay.json`` that has the unit (with a new opcode) and to ``hw_overlays/overlay.schema.json``.
+    2. A dataclass derived from ``overlay.TaskLimits`` declares its limits: ``limit_type``. Add the section of its name to
+       each ``overlay.json`` that has the unit (with a new opcode) and to ``hw_overlays/overlay.schema.json``.
        ``demands`` returns what they are compared with, and ``excluded`` whatever else it cannot run.
     3. ``fields`` and ``from_fields`` write and read its descriptor, for ``operands`` inputs; ``constants`` returns what that
        refers to, ``table`` tells the size of a table there. Fields that kinds share are in ``tasks/fields.py``. Add new
@@ -60,6 +60,7 @@ class Task:
     """
 
     kind: ClassVar[str]
+    limit_type: ClassVar[type[TaskLimits]]
     engine: ClassVar[str] = "window"  # or "array"
     in_parts: ClassVar[bool] = False  # True if several Tasks of the kind may write one blob together
     operands: ClassVar[int] = 1  # blobs that a descriptor of the kind reads
@@ -114,7 +115,7 @@ class Task:
     @classmethod
     def limits(cls, overlay: Overlay) -> TaskLimits | None:
         """Return the limits of this kind in the overlay's manifest; None if it lacks the unit."""
-        raise NotImplementedError(cls.kind)
+        return overlay.limits(cls.kind, cls.limit_type)
 
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
         """Return why the manifest excludes the Task on blobs of these shapes, with four axes; None if it does not."""

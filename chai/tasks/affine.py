@@ -33,10 +33,7 @@ class Affine(Conv):
     """One multiplication and one addition per element: a BatchNorm or Scale that could not be folded."""
 
     kind = "affine"
-
-    @classmethod
-    def limits(cls, overlay: Overlay) -> TaskLimits | None:
-        return overlay.limits(cls.kind, AffineLimits)
+    limit_type = AffineLimits
 
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
         if not self.is_depthwise or self.window != POINT:
@@ -51,8 +48,7 @@ class Affine(Conv):
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
-        if cls.limits(maker.overlay):
-            channels = maker.step + 3
-            for unsigned in ("", *maker.unsigned):
-                name = f"affine unsigned {unsigned}" if unsigned else "affine"
-                yield cls.probe(maker, name, Sample(channels, channels, POINT, channels, unsigned=unsigned))
+        channels = maker.step + 3
+        for unsigned in ("", *maker.unsigned):
+            name = f"affine unsigned {unsigned}" if unsigned else "affine"
+            yield cls.probe(maker, name, Sample(channels, channels, POINT, channels, unsigned=unsigned))

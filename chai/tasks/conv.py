@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..blob import Array, Shape
 from ..errors import DeviceError
@@ -69,6 +69,7 @@ class Conv(FilterTask):
     """
 
     kind = "conv"
+    limit_type: ClassVar[type[TaskLimits]] = ConvLimits
     engine = "array"
     wide: bool = field(default=False, kw_only=True)
     pooling: PooledCodes | None = field(default=None, kw_only=True)
@@ -111,10 +112,6 @@ class Conv(FilterTask):
             "depthwise": self.is_depthwise,
             **self.bends(),
         }
-
-    @classmethod
-    def limits(cls, overlay: Overlay) -> TaskLimits | None:
-        return overlay.limits(cls.kind, ConvLimits)
 
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate cycles of the array, or of its memory ports: a beat of all inputs a cycle, and what is stored of constants."""
@@ -306,9 +303,7 @@ class Conv(FilterTask):
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
         """Yield plain, dilated, grouped, depthwise, leaky and wide convolutions, and one whose rows do not fit."""
-        limits = maker.overlay.limits(cls.kind, ConvLimits)
-        if limits is None:
-            return
+        limits: ConvLimits = maker.limits
         inputs, outputs = maker.step + 3, 2 * maker.step + 5
         plain = square(limits, 3, 2, 1)
         yield cls.probe(maker, "conv", Sample(inputs, outputs, plain, slope=0))

@@ -55,6 +55,7 @@ class Copy(Task):
     """
 
     kind = "copy"
+    limit_type = CopyLimits
     in_parts = True
     first: int
     requantization: Requantization | None
@@ -141,9 +142,7 @@ class Copy(Task):
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
         """Yield copies into the middle of a larger blob, unchanged and rescaled, and a folded one."""
-        limits = cls.limits(maker.overlay)
-        if limits is None:
-            return
+        limits: CopyLimits = maker.limits
         shape = maker.batch, maker.step + 3, *maker.size
         whole = maker.batch, limits.channel_step + shape[1] + 5, *maker.size
         target = maker.target({"x": shape, "y": whole}, largest=0.6)

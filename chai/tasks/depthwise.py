@@ -44,15 +44,12 @@ class Depthwise(FilterTask):
     """A FilterTask with a group for each channel. The order of its weights: planes, taps, channels of the plane."""
 
     kind = "depthwise"
+    limit_type = DepthwiseLimits
 
     @classmethod
     def packing(cls, overlay: Overlay) -> ArraySize:
         word = overlay.layout.channels_per_word
         return overlay.array._replace(inputs=word, outputs=word)
-
-    @classmethod
-    def limits(cls, overlay: Overlay) -> DepthwiseLimits | None:
-        return overlay.limits(cls.kind, DepthwiseLimits)
 
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
         if not self.is_depthwise or self.window.kernel != KERNEL or self.window.dilation != (1, 1):
@@ -127,9 +124,7 @@ class Depthwise(FilterTask):
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
         """Yield filters of each stride, with a ReLU, a slope and a PReLU, and one for each blob with unsigned codes."""
-        limits = cls.limits(maker.overlay)
-        if limits is None:
-            return
+        limits: DepthwiseLimits = maker.limits
         channels = maker.step + 3
         close, apart = (Sample(channels, channels, Window(KERNEL, (n, n), (1, 1)), channels, slope=0) for n in (1, 2))
         yield cls.probe(maker, "depthwise", close)

@@ -46,6 +46,7 @@ class Eltwise(Task):
     """
 
     kind = "eltwise"
+    limit_type = EltwiseLimits
     operands = 2
     factors: tuple[int, ...]
     negative: tuple[int, ...] | None
@@ -104,12 +105,8 @@ class Eltwise(Task):
     def looks_up(self) -> bool:
         return self.operation != "MAX"  # the codes of both inputs would be looked up before the larger is chosen
 
-    @classmethod
-    def limits(cls, overlay: Overlay) -> EltwiseLimits | None:
-        return overlay.limits(cls.kind, EltwiseLimits)
-
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
-        limits = self.limits(overlay)
+        limits = overlay.limits(self.kind, EltwiseLimits)
         if limits is not None and len(self.inputs) > limits.inputs:
             return f"{len(self.inputs)} inputs; the overlay adds {limits.inputs}"
         if self.operation != "SUM" and self.negative is not None:
@@ -172,9 +169,7 @@ class Eltwise(Task):
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
         """Yield a weighted sum, with a leaky ReLU if the overlay has one, and what else it computes of two blobs."""
-        limits = cls.limits(maker.overlay)
-        if limits is None:
-            return
+        limits: EltwiseLimits = maker.limits
         shape = maker.batch, maker.step + 3, *maker.size
         names = tuple(f"x{i}" for i in range(limits.inputs))
         shapes = dict.fromkeys((*names, "y"), shape)

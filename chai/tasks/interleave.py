@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from ..blob import Array, Shape
 from ..errors import DeviceError
-from ..overlay import Overlay, TaskLimits
+from ..overlay import Overlay
 from ..overlay.layout import planes
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from . import Task
 from .fields import Operands, as_it_is, clamp
-from .upsample import too_many_rows
+from .upsample import FactorLimits, too_many_rows
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -22,13 +22,6 @@ if TYPE_CHECKING:
     from .probe import Maker, Probe
 
 COLUMNS = 2  # side by side: the accelerator reads two parts at a time
-
-
-@dataclass(frozen=True)
-class InterleaveLimits(TaskLimits):
-    """``factor_max``: rows, and columns, of the output for one of the input."""
-
-    factor_max: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,6 +35,7 @@ class Interleave(Task):
     """
 
     kind = "interleave"
+    limit_type = FactorLimits
     side_by_side = False
     factor: int
     apart: int
@@ -56,10 +50,6 @@ class Interleave(Task):
             i, j = divmod(part, COLUMNS)
             out[:, :, i :: self.factor, j::COLUMNS] = x[:, part * self.apart : part * self.apart + channels]
         return self.looked_up(out)
-
-    @classmethod
-    def limits(cls, overlay: Overlay) -> InterleaveLimits | None:
-        return overlay.limits(cls.kind, InterleaveLimits)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
         return {"factor": max(self.factor, COLUMNS)}
@@ -100,8 +90,8 @@ class Interleave(Task):
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
-        limits = cls.limits(maker.overlay)
-        if limits is None or limits.factor_max < COLUMNS:
+        limits: FactorLimits = maker.limits
+        if limits.factor_max < COLUMNS:
             return
         for rows in (1, 2):
             channels, apart = maker.step + 3, round_up(maker.step + 3, maker.step)

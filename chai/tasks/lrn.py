@@ -70,6 +70,7 @@ class LRNTask(Task):
     """
 
     kind = "lrn"
+    limit_type = LRNLimits
     side_by_side = False
     local_size: int
     bases: Array
@@ -97,10 +98,6 @@ class LRNTask(Task):
 
     def zero_points(self) -> tuple[int, ...]:
         return self.zero, self.requantization.zero
-
-    @classmethod
-    def limits(cls, overlay: Overlay) -> LRNLimits | None:
-        return overlay.limits(cls.kind, LRNLimits)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
         return {"local_size": self.local_size}
@@ -160,9 +157,7 @@ class LRNTask(Task):
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
         """Yield a usual window and the largest one, this one with unsigned codes, too."""
-        limits = cls.limits(maker.overlay)
-        if limits is None:
-            return
+        limits: LRNLimits = maker.limits
         shapes = dict.fromkeys("xy", (maker.batch, maker.step + 3, *maker.size))
         most = (limits.local_size_max - 1) // 2 * 2 + 1
         for size, unsigned in ((min(5, most), ""), *((most, blob) for blob in ("", *maker.unsigned))):

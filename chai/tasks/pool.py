@@ -49,6 +49,7 @@ class Pool(Task):
     """
 
     kind = "pool"
+    limit_type = PoolLimits
     table = slice(2, 4)
     whole_windows: ClassVar[bool] = False  # windows may begin after the image
     window: Window
@@ -76,10 +77,6 @@ class Pool(Task):
 
     def zero_points(self) -> tuple[int, ...] | None:
         return None if self.requantization is None else (self.zero, self.requantization.zero)
-
-    @classmethod
-    def limits(cls, overlay: Overlay) -> PoolLimits | None:
-        return overlay.limits(cls.kind, PoolLimits)
 
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
         size, average = shapes[self.inputs[0]][2:], self.requantization is not None
@@ -170,9 +167,8 @@ class Pool(Task):
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
         """Yield a Task for each method, with windows that extend beyond the right and lower edge, as in Caffe."""
-        limits = cls.limits(maker.overlay)
-        for method in limits.methods if limits else ():
-            assert limits is not None
+        limits: PoolLimits = maker.limits
+        for method in limits.methods:
             k, s, p = min(3, limits.kernel_max), min(2, limits.stride_max), min(1, limits.pad_max)
             window = Window((k, k), (s, s), (p, p))
             height, width = ((n + 2 * p - k + s - 1) // s + 1 for n in maker.size)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 from zlib import crc32
 
 from ..blob import Array, Shape
@@ -42,12 +42,13 @@ class Probe(Generic[T]):
 class Maker:
     """Makes the probes of one kind of Task in formats of one scheme and width.
 
-    ``size`` of every image is (height, width), ``slope`` that of leaky ReLUs.
+    ``size`` of every image is (height, width), ``slope`` that of leaky ReLUs. ``limits`` are those of the kind.
     """
 
     size: ClassVar[tuple[int, int]] = 11, 13
     slope: ClassVar[float] = 0.1
     overlay: Overlay
+    limits: Any
     scheme: str
     bits: int
     kind: str

@@ -24,7 +24,7 @@ ROWS_MAX = (1 << 16) - 1  # of all planes of an image
 
 
 @dataclass(frozen=True)
-class UpsampleLimits(TaskLimits):
+class FactorLimits(TaskLimits):
     """``factor_max``: rows, and columns, of the output for one of the input."""
 
     factor_max: int
@@ -41,6 +41,7 @@ class UpsampleTask(Task):
     """
 
     kind = "upsample"
+    limit_type = FactorLimits
     side_by_side = False
     factors: tuple[int, int]
     spread: bool = False
@@ -71,10 +72,6 @@ class UpsampleTask(Task):
     def zero_points(self) -> tuple[int, ...] | None:
         r = self.requantization
         return (self.zero, self.zero if r is None else r.zero) if self.spread or r is not None else None
-
-    @classmethod
-    def limits(cls, overlay: Overlay) -> UpsampleLimits | None:
-        return overlay.limits(cls.kind, UpsampleLimits)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
         return {"factor": max(self.factors)}
@@ -111,9 +108,7 @@ class UpsampleTask(Task):
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
-        limits = cls.limits(maker.overlay)
-        if limits is None:
-            return
+        limits: FactorLimits = maker.limits
         channels, factors = maker.step + 3, (min(2, limits.factor_max), min(3, limits.factor_max))
         source = maker.batch, channels, *maker.size
         shapes = {"x": source, "y": (*source[:2], source[2] * factors[0], source[3] * factors[1])}

@@ -119,7 +119,7 @@ def test_every_limit_fits_its_field(shipped: Overlay) -> None:
 
 
 def test_sums_of_a_pooling_fit(shipped: Overlay) -> None:
-    pool = Pool.limits(shipped)
+    pool = shipped.limits("pool", PoolLimits)
     assert pool is not None
     assert pool.global_max**2 * 255 < shipped.accumulator_bound
     width = shipped.buffers.pool.word_bits // shipped.layout.channels_per_word
