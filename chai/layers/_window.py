@@ -10,8 +10,7 @@ from ..graph import Layer
 from ..graph.params import Filler, margin, nested, size, within
 from ..overlay import Overlay
 from ..overlay.weights import groups_to_join, is_depthwise
-from ..tasks.strips import beyond_strips
-from ..tasks.tiling import beyond_ring
+from ..tasks.tiling import beyond_ring, beyond_strips
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 

@@ -24,13 +24,15 @@ from .conv_waits import conv_waits
 from .fields import Operands, clamp, window_fields, window_of, zero_flag
 from .filter import FilterTask, Sample
 from .pooling import PooledCodes
-from .strips import beyond_strips, row_step, strips
 from .tiling import (
     Convolved,
     array_cycles,
     beyond_ring,
+    beyond_strips,
     drained_planes,
     ring_words,
+    row_step,
+    strips,
     weight_traffic,
     weight_words,
 )

@@ -1,6 +1,10 @@
 """Tiles: the pieces of an image that an overlay convolves at a time, and what stays in its memories meanwhile.
 
 The host computes them, so that hardware needs no multiplier and no divider; descriptors and cycle model use the same.
+
+Where the input buffer does not hold whole rows, an image is convolved in strips. A strip is a descriptor of its own. It reads
+the columns that its windows see, and writes its columns of the same blob; its tiles are single rows of the output, each of
+which is one piece of memory.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from typing import NamedTuple
 
 from ..blob import Shape
 from ..overlay import Overlay
-from ..overlay.layout import planes
+from ..overlay.layout import Span, planes
 from ..overlay.weights import is_depthwise, weight_bytes
 from ..util.rounding import ceil_div
 from .pooling import PooledCodes
@@ -53,6 +57,40 @@ def beyond_ring(overlay: Overlay, window: Window, weights: Shape, group: int, so
     return f"{rows} input rows take {need * word:,} bytes, the overlay stages {has * word:,}"
 
 
+def row_step(overlay: Overlay, window: Window, width: int) -> int:
+    """Return the rows of an image from one that windows of a single row read to the next: the others are not fetched.
+
+    It is 1 where windows have several rows, or the overlay's descriptors have no field for it, or one with too few bits.
+    """
+    step, field = window.stride[0], overlay.descriptor.values.get("input_row")
+    apart = window.kernel[0] == 1 and not window.pad[0] and field is not None and step * width <= field.mask
+    return step if apart else 1
+
+
+def strips(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> list[Span]:
+    """Return the fewest strips of a convolution's output, of nearly the same width; none if the overlay has none that fit.
+
+    The input buffer holds the rows of one row of the output and the new ones of the next.
+    """
+    if "input_row" not in overlay.descriptor.zeros:
+        return []
+    _, columns = window.sizes(source[2:])
+    stride, extent = window.stride[1], window.extent(1)
+    rows = min(source[2], window.stride[0] + window.extent(0))
+    widest = (ring_words(overlay) // (rows * row_words(overlay, weights, group, 1)) - extent) // stride + 1
+    if widest < 1:
+        return []
+    each = ceil_div(columns, ceil_div(columns, widest))
+    pieces = [(first, min(each, columns - first)) for first in range(0, columns, each)]
+    return [] if pieces[-1][0] * stride - window.pad[1] >= source[3] else pieces  # the last one would be padding alone
+
+
+def beyond_strips(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> str | None:
+    """Return why the input buffer can hold neither the rows that a window reads nor those of a strip; None if it can."""
+    reason = beyond_ring(overlay, window, weights, group, source)
+    return None if reason and strips(overlay, window, weights, group, source) else reason
+
+
 def beyond_pool(
     overlay: Overlay,
     window: Window,
@@ -91,16 +129,13 @@ def row_words(overlay: Overlay, weights: Shape, group: int, width: int) -> int:
     return width * group * ceil_div(weights[1], overlay.array.inputs)
 
 
-def passes(overlay: Overlay, weights: Shape, group: int) -> tuple[int, int]:
-    """Return the passes over the pixels of a tile, and the blocks of output channels.
+def passes(overlay: Overlay, weights: Shape) -> int:
+    """Return the passes over the pixels of a tile for a block of outputs.
 
     The array holds inputs x outputs weights: each kernel tap and block of input channels takes one pass.
     """
-    m, c, kh, kw = weights
-    array = overlay.array
-    if is_depthwise(weights, group):  # a diagonal of the array, one output per input
-        return kh * kw, ceil_div(m, min(array.inputs, array.outputs))
-    return kh * kw * ceil_div(c, array.inputs), ceil_div(m // group, array.outputs) * group
+    _, c, kh, kw = weights
+    return kh * kw * ceil_div(c, overlay.array.inputs)
 
 
 class TileBlock(NamedTuple):
@@ -191,7 +226,7 @@ class Convolved(NamedTuple):
 def blocks(overlay: Overlay, weights: Shape, group: int) -> list[tuple[int, int]]:
     """Return (channels, number) of the blocks of outputs: full ones, and the last of each group."""
     array, deep = overlay.array, is_depthwise(weights, group)
-    block = min(array.inputs, array.outputs) if deep else array.outputs
+    block = min(array.inputs, array.outputs) if deep else array.outputs  # deep: a diagonal, one output per input
     groups, channels = (1, weights[0]) if deep else (group, weights[0] // group)
     return [(size, groups * times) for size, times in pieces(channels, block) if times]
 
@@ -210,7 +245,7 @@ def drained_planes(overlay: Overlay, weights: Shape, group: int) -> int:
 def jobs(overlay: Overlay, conv: Convolved) -> Iterator[list[TileBlock]]:
     """Yield, for each tile of an image, its jobs: one for each block of outputs."""
     tile, (oh, ow) = conv.tiling(overlay), conv.size
-    taps, _ = passes(overlay, conv.weights, conv.group)
+    taps = passes(overlay, conv.weights)
     array, every = overlay.array, blocks(overlay, conv.weights, conv.group)
     rows_left = oh
     while rows_left > 0:
@@ -244,8 +279,8 @@ def array_cycles(overlay: Overlay, conv: Convolved) -> int:
 
 def weight_words(overlay: Overlay, weights: Shape, group: int) -> int:
     """Return the words of the weight buffer that all weights take; one of a depthwise convolution has few of its bytes."""
-    taps, every = passes(overlay, weights, group)
-    return taps * every * (1 if is_depthwise(weights, group) else overlay.load_cycles)
+    every = sum(times for _, times in blocks(overlay, weights, group))
+    return passes(overlay, weights) * every * (1 if is_depthwise(weights, group) else overlay.load_cycles)
 
 
 def weight_traffic(overlay: Overlay, conv: Convolved) -> int:

@@ -24,8 +24,7 @@ from chai.overlay.layout import Placed
 from chai.overlay.records import unpack
 from chai.tasks.conv import Conv
 from chai.tasks.fields import Operands, TaskConstants
-from chai.tasks.strips import beyond_strips, strips
-from chai.tasks.tiling import beyond_ring, row_words
+from chai.tasks.tiling import beyond_ring, beyond_strips, row_words, strips
 from chai.tasks.window import Window
 from tests.artifact.common import save_with_pieces
 from tests.passes.common import network
