@@ -15,7 +15,7 @@ from ..overlay.weights import Piece
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import Operands, as_it_is, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
-from .pooling import maxima
+from .pooling import maxima, reduced
 from .tiling import beyond_pool
 from .window import Seen, Window
 
@@ -58,19 +58,12 @@ class Pool(Task):
     zero: int = 0
 
     def define(self, *codes: Array) -> Array:
-        x, r = codes[0].astype(np.int64), self.requantization
+        r = self.requantization
         if r is None:
             return self.looked_up(maxima(codes[0], self.window, self.out))
-        n, c, h, w = x.shape
-        result = np.zeros((n, c, *self.out), np.int64)
-        for i in range(self.out[0]):
-            top = i * self.window.stride[0] - self.window.pad[0]
-            rows = slice(max(top, 0), max(min(top + self.window.kernel[0], h), 0))
-            for j in range(self.out[1]):
-                left = j * self.window.stride[1] - self.window.pad[1]
-                part = x[:, :, rows, max(left, 0) : max(min(left + self.window.kernel[1], w), 0)]
-                result[:, :, i, j] = (part - self.zero).sum((2, 3))
-        return self.looked_up(requantize(result, r))
+        values = codes[0].astype(np.int64) - self.zero
+        sums = reduced(values, self.window, self.out, lambda part: part.sum((2, 3)))
+        return self.looked_up(requantize(sums, r))
 
     def plain(self) -> Self:
         return replace(self, zero=0) if self.requantization is None else self

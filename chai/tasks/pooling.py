@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -91,13 +91,18 @@ class PooledCodes:
 
 def maxima(codes: Array, window: Window, out: Sequence[int]) -> Array:
     """Return the largest code (int8) of each window, clipped to the image; -128 for a window outside it."""
+    return reduced(codes, window, out, lambda part: part.max((2, 3), initial=-128))
+
+
+def reduced(codes: Array, window: Window, out: Sequence[int], reduce: Callable[[Array], Array]) -> Array:
+    """Return what ``reduce`` gives for the codes (N, C, ...) of each window, clipped to the image: (N, C, *out)."""
     n, c, h, w = codes.shape
-    result = np.full((n, c, *out), -128, np.int8)
+    result = np.empty((n, c, *out), codes.dtype)
     for i in range(out[0]):
         top = i * window.stride[0] - window.pad[0]
         rows = slice(max(top, 0), max(min(top + window.kernel[0], h), 0))
         for j in range(out[1]):
             left = j * window.stride[1] - window.pad[1]
-            part = codes[:, :, rows, max(left, 0) : max(min(left + window.kernel[1], w), 0)]
-            result[:, :, i, j] = part.max((2, 3), initial=-128)
+            columns = slice(max(left, 0), max(min(left + window.kernel[1], w), 0))
+            result[:, :, i, j] = reduce(codes[:, :, rows, columns])
     return result
