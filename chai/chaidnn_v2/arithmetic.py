@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, frexp, log2, prod
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 from ..blob import Array
 from ..errors import ModelError
@@ -182,10 +182,6 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
     def copy(self, layer: Lowered, bottom: str, first: int) -> Task:
         """Return what moves codes as they are, in whatever format."""
         return self._task("copy", layer, (bottom,), first, None)
-
-    def _task(self, kind: str, layer: Lowered, bottoms: tuple[str, ...], *parts: Any, **more: Any) -> Task:
-        task: Task = self.kind(kind)(bottoms, layer.tops[0], layer.origin, *parts, **more)
-        return task
 
     def _read(self, layer: Lowered, bottom: str) -> Format:
         """Return the format in which a layer reads its bottom: its own layer_in, else the bottom's."""

@@ -140,31 +140,35 @@ class Arithmetic(Target):
         """Return a Task of a kind with weights, with these codes, bias and steps of the accumulators, a window and groups."""
         r = self.requantization(sums.steps.reshape(-1, 1, 1), layer.tops[0], layer.slope, layer.ceiling, layer.slopes)
         zero, wide = self.formats[layer.bottoms[0]].zero, self.trained and sums.bound >= self.overlay.accumulator_bound
-        parts = sums.codes, sums.bias, *shape, r, zero
-        task: Task = self.kind(kind)(layer.bottoms, layer.tops[0], layer.origin, *parts, wide=wide)
+        return self._task(kind, layer, layer.bottoms, sums.codes, sums.bias, *shape, r, zero, wide=wide)
+
+    def _task(
+        self, kind: str, layer: Lowered, bottoms: tuple[str, ...], *parts: Any, top: str = "", **more: Any
+    ) -> Task:
+        """Return a layer's Task of a kind, which writes its first top or another blob."""
+        task: Task = self.kind(kind)(bottoms, top or layer.tops[0], layer.origin, *parts, **more)
         return task
 
     def pool(self, layer: Lowered, window: Window, out: tuple[int, int], areas: Array | None) -> Task:
         """Return a maximum, or with ``areas`` (OH, OW) the sum of each window divided by its area."""
         source, top = self.formats[layer.bottoms[0]], layer.tops[0]
         r = None if areas is None else self.requantization(source.step / areas.astype(np.float64), top, None)
-        zero = 0 if r is None else source.zero
-        task: Task = self.kind("pool")(layer.bottoms, top, layer.origin, window, out, r, zero)
-        return task
+        return self._task("pool", layer, layer.bottoms, window, out, r, 0 if r is None else source.zero)
 
     def eltwise(self, layer: Lowered, coefficients: Sequence[float]) -> Task:
         """Return a sum of blobs, each with its coefficient."""
-        common = layer.tops[0], layer.origin, "SUM", self, coefficients, layer.slope, layer.ceiling
-        task: Task = self.kind("eltwise").of_blobs(layer.bottoms, *common)
-        return task
+        return self._of_blobs(layer, layer.bottoms, "SUM", coefficients)
 
     def pair(self, layer: Lowered, operation: str) -> Task:
         """Return an operation of two blobs, of which one may have one pixel: it is then the second."""
         first, second = layer.bottoms
         if self.shapes[first][2:] == (1, 1) != self.shapes[second][2:]:
             first, second = second, first
-        common = layer.tops[0], layer.origin, operation, self, (), layer.slope, layer.ceiling
-        task: Task = self.kind("eltwise").of_blobs((first, second), *common)
+        return self._of_blobs(layer, (first, second), operation, ())
+
+    def _of_blobs(self, layer: Lowered, bottoms: tuple[str, ...], operation: str, factors: Sequence[float]) -> Task:
+        common = layer.tops[0], layer.origin, operation, self, factors, layer.slope, layer.ceiling
+        task: Task = self.kind("eltwise").of_blobs(bottoms, *common)
         return task
 
     def upsample(self, layer: Lowered, top: str, factors: tuple[int, int], spread: bool = False) -> Task:
@@ -173,13 +177,11 @@ class Arithmetic(Target):
         alike = source == self.formats[top]
         r = None if alike else self.requantization(np.array(source.step), top, None)
         zero = source.zero if spread or not alike else 0
-        task: Task = self.kind("upsample")((bottom,), top, layer.origin, factors, spread, r, zero)
-        return task
+        return self._task("upsample", layer, (bottom,), factors, spread, r, zero, top=top)
 
     def interleave(self, layer: Lowered, bottom: str, top: str, rows: int, apart: int) -> Task:
         """Return the Task that interleaves the pixels of a bottom's parts, ``apart`` channels apart, as rows and columns."""
-        task: Task = self.kind("interleave")((bottom,), top, layer.origin, rows, apart)
-        return task
+        return self._task("interleave", layer, (bottom,), rows, apart, top=top)
 
     def pick(self, layer: Lowered, bottom: str, top: str, taps: Array, window: Window, group: int) -> Task:
         """Return a convolution that copies one code of the bottom to each code of the top, or 0 where that lies in the padding.
@@ -190,8 +192,7 @@ class Arithmetic(Target):
         r = self.requantization(np.full((len(taps), 1, 1), source.step), top, None)
         bias = np.full(len(taps), -source.zero, np.int64)
         parts = taps, bias, window, group, r, source.zero
-        task: Task = self.kind("conv")((bottom,), top, layer.origin, *parts, zero_weights=taps.size)
-        return task
+        return self._task("conv", layer, (bottom,), *parts, top=top, zero_weights=taps.size)
 
     def negation(self, layer: Lowered) -> Task:
         """Return the Task that changes the sign of each code; only an arithmetic that ``negates`` has it."""
@@ -211,8 +212,7 @@ class Arithmetic(Target):
         source, top = self.formats[bottom], layer.tops[0]
         alike = source == self.formats[top]
         r = None if alike else self.requantization(np.array(source.step), top, None)
-        task: Task = self.kind("copy")((bottom,), top, layer.origin, first, r, 0 if alike else source.zero)
-        return task
+        return self._task("copy", layer, (bottom,), first, r, 0 if alike else source.zero)
 
 
 def arithmetic(overlay: Overlay) -> type[Arithmetic]:
