@@ -87,7 +87,7 @@ class ChaidnnArgMax(Task):
                 f"weights: {self.weights.shape} and {self.bias.shape} do not fit {source.channels} classes"
             )
         memory.check_output(self.output, (source.batch, 1, *self.out))
-        values = {**source.input(), **memory.view(self.output).output(), **clamp(as_it_is(), False)}
+        values = {**source.input(), **memory.view(self.output).output(), **clamp(as_it_is())}
         values |= {"kernel_h": k, "kernel_w": k, "stride_h": self.stride, "stride_w": self.stride}
         return {**values, "pad_h": self.offset[0], "pad_w": self.offset[1], "table": where}
 

@@ -121,8 +121,8 @@ class Copy(Task):
         start = whole.address + self.first // memory.step * whole.pitch
         part = whole._replace(address=start, channels=channels)
         r = self.requantization or as_it_is()
-        values = {**source.input(), **part.output(), **clamp(r, r.negative is not None)}
-        values["input_zero"] = zero_flag("input_zero", self.zero if self.requantization else 0)
+        values = {**source.input(), **part.output(), **clamp(r)}
+        values |= zero_flag("input", self.zero if self.requantization else 0)
         factor = flat_multipliers("factor", r.multiplier, ())[0]
         negative = 0 if r.negative is None else flat_multipliers("negative", r.negative, ())[0]
         check_multipliers(memory.overlay, factor=factor, negative=negative)

@@ -111,8 +111,8 @@ class Depthwise(FilterTask):
             **source.input(),
             **target.output(),
             **window_fields(self.window._replace(pad=(above, self.window.pad[1]))),
-            **clamp(self.requantization, self.leaky),
-            "input_zero": zero_flag("input_zero", self.zero),
+            **clamp(self.requantization),
+            **zero_flag("input", self.zero),
             "weights": where,
             "table": where + self.weight_bytes(memory.overlay),
         }

@@ -142,14 +142,16 @@ class Eltwise(Task):
         memory.check_output(self.output, shape)
         below = self.negative or (0, 0)
         names = "factor", "second_factor", "negative", "second_negative"
-        multipliers = dict(zip(names, (*factors, *below)))
+        multipliers, zeros = dict(zip(names, (*factors, *below))), self.plain().zeros
         check_multipliers(memory.overlay, **multipliers)
         return {
             **source.input(),
             **second.place("second"),
             **target.output(),
-            **clamp(r, self.negative is not None),
-            **{name: zero_flag(name, zero) for name, zero in zip(("input_zero", "second_zero"), self.zeros)},
+            **clamp(r),
+            "leaky": int(self.negative is not None),
+            **zero_flag("input", zeros[0]),
+            **zero_flag("second", zeros[1]),
             **multipliers,
             "operation": OPERATIONS.index(self.operation),
             "vector": int(self.vector),

@@ -237,10 +237,10 @@ def as_it_is() -> Requantization:
     return Requantization(np.array(1), 0, -128, 127)
 
 
-def clamp(r: Requantization, leaky: bool) -> dict[str, int]:
-    """Return the fields of a shift, a clamp and the output's zero point."""
-    zero = zero_flag("output_zero", r.zero)
-    return {"shift": r.shift, "low": r.low, "high": r.high, "leaky": int(leaky), "output_zero": zero}
+def clamp(r: Requantization) -> dict[str, int]:
+    """Return the fields of a shift, a clamp, multipliers of negative sums and the output's zero point."""
+    numbers = {"shift": r.shift, "low": r.low, "high": r.high, "leaky": int(r.negative is not None)}
+    return numbers | zero_flag("output", r.zero)
 
 
 def clamped(values: Mapping[str, int], multiplier: Array | int, negative: Array | None = None) -> Requantization:
@@ -249,11 +249,11 @@ def clamped(values: Mapping[str, int], multiplier: Array | int, negative: Array 
     return Requantization(np.asarray(multiplier), *numbers, negative, zero_point(values, "output"))
 
 
-def zero_flag(name: str, zero: int) -> int:
-    """Return the field of a zero point, 0 or -128, which is the blob's name with ``_zero``."""
+def zero_flag(blob: str, zero: int) -> dict[str, int]:
+    """Return the field of a blob's zero point, 0 or -128."""
     if zero not in (0, -128):
-        raise DeviceError(f"{name}: zero point {zero}, expected 0 or -128")
-    return 1 if zero else 0
+        raise DeviceError(f"{blob}_zero: zero point {zero}, expected 0 or -128")
+    return {f"{blob}_zero": 1 if zero else 0}
 
 
 def zero_point(values: Mapping[str, int], name: str) -> int:

@@ -75,7 +75,7 @@ class Interleave(Task):
             **source.input(),
             **second,
             **target.output(),
-            **clamp(as_it_is(), False),
+            **clamp(as_it_is()),
             "factor": 1,
             "stride_h": self.factor,
             "stride_w": COLUMNS,

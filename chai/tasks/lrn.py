@@ -126,8 +126,8 @@ class LRNTask(Task):
         return {
             **source.input(),
             **target.output(),
-            **clamp(r, False),
-            "input_zero": zero_flag("input_zero", self.zero),
+            **clamp(r),
+            **zero_flag("input", self.zero),
             "kernel_h": self.local_size,
             "table": where,
         }

@@ -93,11 +93,11 @@ class Pool(Task):
         values = {**source.input(), **target.output(), **window_fields(window)}
         r = self.requantization
         if r is None:
-            return {**values, **clamp(as_it_is(), False)}
+            return {**values, **clamp(as_it_is())}
         return {
             **values,
-            **clamp(r, r.negative is not None),
-            "input_zero": zero_flag("input_zero", self.zero),
+            **clamp(r),
+            **zero_flag("input", self.zero),
             "average": 1,
             "table": where,
         }

@@ -95,10 +95,10 @@ class UpsampleTask(Task):
             raise DeviceError("negative: an upsample has none")
         factor = int(flat_multipliers("factor", r.multiplier, ())[0])
         check_multipliers(memory.overlay, factor=factor)
-        values = source.input() | memory.view(self.output).output() | clamp(r, False)
+        values = source.input() | memory.view(self.output).output() | clamp(r)
         values |= {"stride_h": rows, "stride_w": columns, "factor": factor, "spread": int(self.spread)}
         values["tiles"] = planes(source.channels, memory.overlay.layout) * source.height
-        return {**values, "input_zero": zero_flag("input_zero", self.zero)}
+        return values | zero_flag("input", self.zero)
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], _: Operands, /, **common: Any) -> Self:
