@@ -10,8 +10,7 @@ from pathlib import Path
 from .. import overlay as overlays
 from ..errors import DeviceError, UsageError
 from ..overlay import Overlay
-from ..overlay.manifest import ARRAY
-from ..overlay.sections import BoardModel
+from ..overlay.sections import ARRAY, BoardModel
 from ..util.paths import shipped
 from ..util.suggest import did_you_mean
 from .core import core

@@ -13,40 +13,36 @@ from ..util.data.schema import validate
 from ..util.paths import shipped
 from ..util.suggest import did_you_mean
 from . import host_model
-from .sections import BEAT, HOST_MODEL
+from .sections import ARRAY, BEAT, HOST_MODEL
 
 NO_ARCHITECTURES = ("overlay", HOST_MODEL)  # what else has a schema
 
 
-def checked(text: str, path: str, array: str) -> dict[str, Any]:
-    """Return the manifest of a text; all else as ``check``."""
+def checked(text: str, path: str) -> dict[str, Any]:
+    """Return the manifest of a text. Raises ParseError, with the line."""
     document = Document(text, path)
-    check(document, array)
-    manifest: dict[str, Any] = document.value
-    return manifest
-
-
-def check(document: Document, array: str) -> None:
-    """Check a manifest; ``array`` is the architecture of chai's own accelerator. Raises ParseError, with the line."""
-    architecture = _architecture(document, array)
-    validate(document, _schema("overlay" if architecture == array else architecture))
+    architecture = _architecture(document)
+    validate(document, _schema("overlay" if architecture == ARRAY else architecture))
     host_model.check(document)
-    if architecture == array:
+    if architecture == ARRAY:
         for section in ("descriptor", "table"):
             _check_record(document, section)
+        _check_fields(document)
         _check_registers(document)
         _check_array(document)
         _check_buffers(document)
         _check_memory_port(document)
+    manifest: dict[str, Any] = document.value
+    return manifest
 
 
-def _architecture(document: Document, array: str) -> str:
+def _architecture(document: Document) -> str:
     """Return the architecture of a manifest: one that has a schema. Raises ParseError for another."""
     value = document.value
-    name = value.get("architecture", array) if isinstance(value, dict) else array
+    name = value.get("architecture", ARRAY) if isinstance(value, dict) else ARRAY
     files, ending = os.listdir(shipped("hw_overlays")), ".schema.json"
     schemas = sorted(file.removesuffix(ending) for file in files if file.endswith(ending))
-    known = [array, *(name for name in schemas if name not in NO_ARCHITECTURES)]
+    known = [ARRAY, *(name for name in schemas if name not in NO_ARCHITECTURES)]
     if name not in known:
         hint = did_you_mean(str(name), known, listed="architectures")
         raise document.error(f"architecture: there is no {name!r}", ("architecture",), hint=hint)
@@ -74,42 +70,39 @@ def _check_record(document: Document, section: str) -> None:
             raise document.error(f"{section}: field {field['name']!r} runs over the end of its word", place)
         spans.append((start, width, field["name"], place))
     _check_overlap(document, section, spans)
-    if section == "descriptor":
-        versions = [f for f in record["fields"] if f["name"] == "version"]
-        if not versions or versions[0]["signed"] or versions[0]["width"] < 8 or versions[0].get("multiple", 1) != 1:
-            message = "descriptor: there is no unsigned field 'version' of 8 bits or more"
-            raise document.error(message, (section, "fields"))
-        names = {f["name"] for f in record["fields"]}
-        for name in ("input_zero", "second_zero", "output_zero"):
-            if document.value.get("unsigned") and name not in names:
-                raise document.error(f"unsigned: the descriptor has no field {name!r}", ("unsigned",))
-    _check_wide(document, section)
-    for kind, limits in document.value["tasks"].items() if section == "descriptor" else ():
+
+
+def _check_fields(document: Document) -> None:
+    """Refuse records without the fields of what the overlay can."""
+    value = document.value
+    known, table = ({f["name"]: f for f in value[section]["fields"]} for section in ("descriptor", "table"))
+    version, negative = known.get("version"), table.get("negative")
+    if version is None or version["signed"] or version["width"] < 8 or version.get("multiple", 1) != 1:
+        message = "descriptor: there is no unsigned field 'version' of 8 bits or more"
+        raise document.error(message, ("descriptor", "fields"))
+    for name in ("input_zero", "second_zero", "output_zero"):
+        if value.get("unsigned") and name not in known:
+            raise document.error(f"unsigned: the descriptor has no field {name!r}", ("unsigned",))
+    for kind, limits in value["tasks"].items():
         needed = {"lookup": "lookup", "vector": "vector", "factor_max": "spread", "pool_kernel_max": "pooled_width"}
         needed |= {"operations": "operation"} if limits.get("operations", ["SUM"]) != ["SUM"] else {}
         for limit, name in needed.items():
-            if limits.get(limit) and name not in {f["name"] for f in record["fields"]}:
+            if limits.get(limit) and name not in known:
                 message = f"tasks.{kind}: {limit}: the descriptor has no field {name!r}"
                 raise document.error(message, ("tasks", kind, limit))
-    for kind, limits in document.value["tasks"].items() if section == "table" else ():
-        if limits.get("prelu") and not any(f["name"] == "negative" and f["signed"] for f in record["fields"]):
+        if limits.get("prelu") and not (negative and negative["signed"]):
             message = f"tasks.{kind}: prelu: the table has no signed field 'negative'"
             raise document.error(message, ("tasks", kind, "prelu"))
-
-
-def _check_wide(document: Document, section: str) -> None:
-    """Refuse wide sums that a record has no room for, or that are no wider than others."""
-    value, wide = document.value, document.value.get("wide_bits")
-    widths = {f["name"]: f["width"] for f in value[section]["fields"]}
-    if wide is None:
-        return
-    if wide <= value["accumulator_bits"]:
-        message = f"wide_bits: {wide}, expected more than accumulator_bits = {value['accumulator_bits']}"
-        raise document.error(message, ("wide_bits",))
-    if section == "descriptor" and "wide" not in widths:
-        raise document.error("wide_bits: the descriptor has no field 'wide'", ("wide_bits",))
-    if section == "table" and widths.get("bias", 0) < wide:
-        raise document.error(f"wide_bits: the table has no field 'bias' of {wide} bits", ("wide_bits",))
+    if wide := value.get("wide_bits"):
+        reason = ""
+        if wide <= value["accumulator_bits"]:
+            reason = f"{wide}, expected more than accumulator_bits = {value['accumulator_bits']}"
+        elif "wide" not in known:
+            reason = "the descriptor has no field 'wide'"
+        elif "bias" not in table or table["bias"]["width"] < wide:
+            reason = f"the table has no field 'bias' of {wide} bits"
+        if reason:
+            raise document.error(f"wide_bits: {reason}", ("wide_bits",))
 
 
 def _check_registers(document: Document) -> None:

@@ -119,17 +119,17 @@ def check(document: Document) -> None:
 def _read(document: Document, at: Pointer) -> HostModel:
     schema = jsonfile.load(shipped("hw_overlays", f"{HOST_MODEL}.schema.json")).value
     validate(document, schema, at)
-    value = document.value[at[0]] if at else document.value
+    value, name = (document.value[at[0]], at[0]) if at else (document.value, "the file")
     clocked = value["unit"] == INSTRUCTIONS
     for key in _CLOCKED:
         if clocked and key not in value:
-            raise document.error(f"{_name(at)}: instructions take no time without the key {key!r}", at)
+            raise document.error(f"{name}: instructions take no time without the key {key!r}", at)
         if clocked and key not in value["sources"]:
-            raise document.error(f"{_name(at)}: sources: it does not say where {key} is from", (*at, "sources"))
+            raise document.error(f"{name}: sources: it does not say where {key} is from", (*at, "sources"))
         if not clocked and key in value:
-            raise document.error(f"{_name(at)}: {key} of nanoseconds, which are a time already", (*at, key), key=True)
+            raise document.error(f"{name}: {key} of nanoseconds, which are a time already", (*at, key), key=True)
     if clocked and not (len(value["cycles"]) == 2 and value["cycles"][0] <= value["cycles"][1]):
-        raise document.error(f"{_name(at)}: cycles: expected two numbers, least and most", (*at, "cycles"))
+        raise document.error(f"{name}: cycles: expected two numbers, least and most", (*at, "cycles"))
     costs = {group: value[group] for group in ("driver", "conversions", "layers")}
     for group, kinds in costs.items():
         for kind, cost in kinds.items():
@@ -151,10 +151,6 @@ def _read(document: Document, at: Pointer) -> HostModel:
         clock_mhz=float(value["clock_mhz"]) if clocked else None,
         cycles=Span(*map(float, value["cycles"])) if clocked else None,
     )
-
-
-def _name(at: Pointer) -> str:
-    return str(at[0]) if at else "the file"
 
 
 def layout(section: Mapping[str, Any], depth: int = 0) -> str:

@@ -17,9 +17,7 @@ from ..blob import Array, Shape
 from ..errors import DeviceError
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
-from .sections import Layout
-
-SPACING = 256  # bytes of the longest burst: blobs and a Task's constants begin at multiples of it
+from .sections import BEAT, BURST, Layout
 
 Span = tuple[int, int]  # the first of them, and how many
 
@@ -40,8 +38,11 @@ class Placed(NamedTuple):
 
 
 def spaced(bytes: int) -> int:
-    """Return bytes rounded up to whole bursts: what begins there has a burst that ends with each page, so none is cut in two."""
-    return round_up(bytes, SPACING)
+    """Return bytes rounded up to the longest bursts, at multiples of which blobs and a Task's constants begin.
+
+    What begins there has a burst that ends with each page, so none is cut in two.
+    """
+    return round_up(bytes, BURST * BEAT)
 
 
 def blob_bytes(shape: Shape, layout: Layout) -> int:

@@ -21,6 +21,8 @@ from ..util.paths import shipped
 from ..util.rounding import ceil_div
 from ..util.suggest import did_you_mean
 from .sections import (
+    ARRAY,
+    BURST,
     HOST_MODEL,
     NARROW,
     RUN,
@@ -47,7 +49,6 @@ if TYPE_CHECKING:
     from .architecture import Architecture
 
 default = "pynq-z2"
-ARRAY = "array"  # the architecture of chai's own accelerator, which a manifest without the key describes
 EXACT = "exact"  # the arithmetic of a manifest without the key: sums are exact, and rounded once
 
 # changing these does not invalidate a bitstream or a compiled network
@@ -139,8 +140,8 @@ class Overlay:
 
     @property
     def burst_words(self) -> int:
-        """Return the most words in a burst: AXI3's 16 beats of 64 bits, or as many as 16 of 128 bits, an UltraScale+'s own."""
-        return 16 if self.family == "zynq7000" else 32
+        """Return the most words in a burst: AXI3's 16 beats of 64 bits, or an UltraScale+'s own."""
+        return 16 if self.family == "zynq7000" else BURST
 
     @property
     def burst_beats(self) -> int:
@@ -294,7 +295,7 @@ def _parsed(path: str, text: str, build: int | None) -> Overlay:
     if known is None:
         from .checks import checked  # schemas, which most networks that were compiled do not need
 
-        value = checked(text, path, ARRAY)
+        value = checked(text, path)
         known = value, _digest(value)
     value, digest = known
     own = named(value.get("architecture", ARRAY))

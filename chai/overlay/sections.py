@@ -8,9 +8,11 @@ from math import ceil, gcd
 from typing import Any, NamedTuple, TypeVar
 
 BEAT = 8  # bytes of a word: 8 codes of a pixel, and a beat of a memory port of 64 bits
+BURST = 32  # words of the longest burst: an UltraScale+'s, as many as 16 beats of 128 bits; others have shorter ones
 PAGE = 4096  # bytes, at whose end a burst ends
 RUN = 64  # beats that the window engine reads or writes in one piece, at most
 ANSWER = 10  # cycles from a response to the first beat of the burst it makes room for: by 1 x 1 convolutions in the RTL
+ARRAY = "array"  # the architecture of chai's own accelerator, which a manifest without the key describes
 HOST_MODEL = "host_model"  # the section that ``host_model`` reads, when somebody asks for it
 LIMITS, COST = "limits", "cost"  # what decides which layers run on an overlay: its limits alone, or a host model, too
 
