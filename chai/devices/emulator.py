@@ -54,7 +54,7 @@ class InNumpy:
         for task, compute, done in self.kernels:
             inputs = [codes_of(b, blobs, self.shapes, self.wholes.views) for b in task.inputs]
             whole = codes_of(task.output, blobs, self.shapes, self.wholes.views)
-            compute(*inputs, task.written(whole, self.shapes[task.inputs[0]][1]), scratch)
+            compute(*inputs, task.written(whole, self.shapes), scratch)
             for blob in [b for b in blobs if b not in feeds and self.wholes[b].base in done]:
                 del blobs[blob]
             end = perf_counter()

@@ -55,7 +55,7 @@ class TaskProbe(Probe[Task]):
         """Run the Program once, and return what the Task has written."""
         blobs = {name: codes.copy() for name, codes in self.codes.items()}
         program.run(blobs)
-        return self.task.written(blobs[self.task.output], self.expected.shape[1])
+        return self.task.written(blobs[self.task.output], self.shapes)
 
     @cached_property
     def expected(self) -> Array:
@@ -203,7 +203,7 @@ class _Defined(Program):
         for task in self.work.tasks:
             inputs = [codes_of(b, blobs, shapes, views) for b in task.inputs]
             whole = codes_of(task.output, blobs, shapes, views)
-            task.written(whole, shapes[task.inputs[0]][1])[...] = task.define(*inputs)
+            task.written(whole, shapes)[...] = task.define(*inputs)
         return Ran()
 
 

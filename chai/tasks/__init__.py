@@ -22,7 +22,7 @@ from ..overlay.sections import BEAT, RUN
 from ..util.lazy_numpy import np
 from ..util.paths import modules
 from ..util.rounding import ceil_div
-from .waits import Waits, of_window
+from .waits import Waits, latency
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -90,9 +90,10 @@ class Task:
         """Return codes (int8) as they are after its table."""
         return codes if self.lookup is None else self.lookup[codes.astype(np.int64) + 128]
 
-    def written(self, output: Array, channels: int) -> Array:
-        """Return the view of its output that the Task writes: all of it, or a Copy's ``channels``."""
-        return output
+    def written(self, output: Array, shapes: Mapping[str, Shape]) -> Array:
+        """Return the view of its output that the Task writes: all of its ``channels``."""
+        first, count = self.channels(shapes)
+        return output[:, first : first + count]
 
     def channels(self, shapes: Mapping[str, Shape]) -> tuple[int, int]:
         """Return the first channel of its output that it writes, and the number of channels."""
@@ -206,8 +207,9 @@ class Task:
         return (0, 0, 0, sum(each)) if overlay.ports.window == 1 else (sum(each[1:]), 0, 0, each[0])
 
     def waits(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Waits:
-        """Estimate what its engine waits for before its first result and after its last one."""
-        return of_window(overlay, self.cycles(overlay, shapes) - overlay.overhead.task_cycles)
+        """Estimate what its engine waits for: by default the window engine, for its first word and its last response."""
+        cycles = self.cycles(overlay, shapes) - overlay.overhead.task_cycles
+        return Waits(latency(overlay), cycles, latency(overlay))
 
     def strips(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Sequence[Span | None]:
         """Return the columns of its output that each of its descriptors has, in order: all, if its rows fit the overlay."""

@@ -68,9 +68,6 @@ class Copy(Task):
             return self.looked_up(x)
         return self.looked_up(requantize(x.astype(np.int64) - self.zero, self.requantization))
 
-    def written(self, output: Array, channels: int) -> Array:
-        return output[:, self.first : self.first + (self.fold.out[0] if self.fold else channels)]
-
     def channels(self, shapes: Mapping[str, Shape]) -> tuple[int, int]:
         return self.first, self.fold.out[0] if self.fold else shapes[self.inputs[0]][1]
 

@@ -56,8 +56,3 @@ class Waits(NamedTuple):
 def latency(overlay: Overlay) -> int:
     """Return the cycles from an address to its first beat, 0 if the manifest does not say."""
     return overlay.memory_port.latency_cycles if overlay.memory_port else 0
-
-
-def of_window(overlay: Overlay, cycles: float) -> Waits:
-    """Return the waits of a Task of the window engine, which works so long: for its first word, and for its last response."""
-    return Waits(latency(overlay), cycles, latency(overlay))

@@ -490,7 +490,7 @@ def test_parts_in_numpy_and_views_between_parts_in_c(variant: str) -> None:
     wanted |= {"a": wanted["whole"][:, :6], "part": wanted["whole"][:, 4:11]}
     for task in tasks:
         out = wanted.setdefault(task.output, np.empty(shapes[task.output], np.int8))
-        task.written(out, shapes.get(task.inputs[0], x.shape)[1])[...] = task.define(*(wanted[b] for b in task.inputs))
+        task.written(out, shapes)[...] = task.define(*(wanted[b] for b in task.inputs))
     with used(variant):
         task_program = program(tasks, {"x": x}, shapes, views, ("whole", "y"))
         assert [type(part) is NativeProgram for part in task_program.parts] == [True, False, True]

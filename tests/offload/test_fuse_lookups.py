@@ -196,7 +196,7 @@ def check(folder: Path, seed: int) -> int:
         for task in step.tasks:
             inputs = [codes_of(blob, blobs, shapes, wholes.views) for blob in task.inputs]
             output = codes_of(task.output, blobs, shapes, wholes.views)
-            assert np.array_equal(task.written(output, inputs[0].shape[1]), task.define(*inputs)), (lines, task)
+            assert np.array_equal(task.written(output, shapes), task.define(*inputs)), (lines, task)
     return sum(task.lookup is not None for task in tasks(net))
 
 

@@ -112,7 +112,7 @@ class DeviceSegment(PreparedStep):
     def check(self, task: Task, codes: dict[str, Array]) -> None:
         """Compare a Task's codes with its definition. Raises DeviceError with the first difference."""
         expected = task.define(*(self._of(b, codes) for b in task.inputs))
-        written = task.written(self._of(task.output, codes), expected.shape[1])
+        written = task.written(self._of(task.output, codes), self.device_shapes)
         wrong = np.argwhere(written != expected)
         if len(wrong):
             at = tuple(int(i) for i in wrong[0])
