@@ -41,7 +41,7 @@ class Affine(Conv):
         return super().excluded(overlay, shapes)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
-        return {**self.bends()}
+        return self.bends()
 
     def merge_key(self) -> Hashable | None:
         return None

@@ -12,12 +12,7 @@ from ..errors import DeviceError
 from ..overlay import Overlay, TaskLimits
 from ..overlay.layout import Span, image_bytes, word_bytes
 from ..overlay.sections import BEAT
-from ..overlay.weights import (
-    block_bytes,
-    block_diagonal,
-    groups_to_join,
-    is_depthwise,
-)
+from ..overlay.weights import block_bytes, block_diagonal, groups_to_join
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from .conv_waits import conv_waits
@@ -87,7 +82,7 @@ class Conv(FilterTask):
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
         conv, word = self._convolved(overlay, shapes), overlay.layout.channels_per_word
         weights, group = conv.weights, conv.group
-        if group > 1 and not is_depthwise(weights, group) and (weights[1] % word or weights[0] // group % word):
+        if group > 1 and not self.is_depthwise and (weights[1] % word or weights[0] // group % word):
             return f"groups of {weights[1]} inputs and {weights[0] // group} outputs are not whole words of {word}"
         if self.wide and overlay.wide_bits is None:
             return f"overlay {overlay.name} has no sums of more than {overlay.accumulator_bits} bits"
@@ -235,8 +230,12 @@ class Conv(FilterTask):
         if count == 1:
             return self
         weights = block_diagonal(np.asarray(self.weights), self.group, count)
+        return self._with(weights, group=self.group // count)
+
+    def _with(self, weights: Array, **changes: Any) -> Self:
+        """Return the Task with other weights, which are its own but for zeros that are more or fewer."""
         zeros = self.zero_weights + weights.size - self.weights.size
-        return replace(self, weights=weights, group=self.group // count, zero_weights=zeros)
+        return replace(self, weights=weights, zero_weights=zeros, **changes)
 
     def unfolding(self, overlay: Overlay, source: Shape) -> Unfold | None:
         """Return the Unfold with the fewest passes, of several the one with the smallest blob; None if the plain blob is best.
@@ -260,19 +259,14 @@ class Conv(FilterTask):
         return candidates[min(candidates)]
 
     def unfolded(self, unfold: Unfold, blob: str) -> Conv:
-        weights = unfold.weights(np.asarray(self.weights))
-        zeros = self.zero_weights + weights.size - self.weights.size
-        return replace(self, inputs=(blob,), weights=weights, window=unfold.kernel, zero_weights=zeros)
+        return self._with(unfold.weights(np.asarray(self.weights)), inputs=(blob,), window=unfold.kernel)
 
     def from_plain(self, unfold: Unfold, blob: str) -> Conv | None:
         if self.group > 1:
             return None
-        unfolded = np.asarray(self.weights)
-        weights = unfold.plain_weights(unfolded)
-        if weights is None:  # of a file: rows beyond the kernel are not zeros
-            return None
-        zeros = self.zero_weights + weights.size - unfolded.size
-        return replace(self, inputs=(blob,), weights=weights, window=unfold.window, zero_weights=zeros)
+        weights = unfold.plain_weights(np.asarray(self.weights))
+        # of a file: rows beyond the kernel are not zeros
+        return None if weights is None else self._with(weights, inputs=(blob,), window=unfold.window)
 
     def merge_key(self) -> Hashable | None:
         r = self.requantization

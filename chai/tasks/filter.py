@@ -95,15 +95,12 @@ class FilterTask(Task):
         """Return whether each of its channels has a filter of its own."""
         return is_depthwise(self.weights.shape, self.group)
 
-    @property
-    def leaky(self) -> bool:
-        """Return whether negative sums have multipliers of their own."""
-        return self.requantization.negative is not None
-
-    def bends(self) -> dict[str, bool]:
+    def bends(self) -> dict[str, int | bool | str]:
         """Return whether negative sums have multipliers of their own, and whether only a PReLU can have some of them."""
         above, below = self.requantization.multiplier, self.requantization.negative
-        return {"leaky": self.leaky, "prelu": below is not None and bool(((below < 0) | (below > abs(above))).any())}
+        if below is None:
+            return {"leaky": False, "prelu": False}
+        return {"leaky": True, "prelu": bool(((below < 0) | (below > abs(above))).any())}
 
     def macs(self, *shapes: Shape) -> int:
         oh, ow = self.window.sizes(shapes[0][2:])
