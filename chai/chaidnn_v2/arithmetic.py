@@ -14,7 +14,7 @@ from ..blob import Array
 from ..errors import ModelError
 from ..fixed import NOT_FINITE, Centred, Format, Requantization, largest_magnitudes, round_half_away
 from ..tasks import Task, arithmetic
-from ..tasks.arithmetic import FormatFacts, Lowered
+from ..tasks.arithmetic import Lowered
 from ..tasks.eltwise import Eltwise
 from ..tasks.target import WeightPrecision
 from ..tasks.unsupported import Unsupported
@@ -57,7 +57,7 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
         return format if fed else Converted(format.scheme, format.bits, format.value)
 
     @staticmethod
-    def one_format(layer: FormatFacts, scheme: str) -> bool:
+    def one_format(layer: Lowered, scheme: str) -> bool:
         """Return True for sums and negations too, which rescale nothing, and for averages in Xilinx formats.
 
         A BatchNorm with its Scale is ``tied`` to the convolution after it in DynamicFixed formats; in others it is on the host.

@@ -23,7 +23,7 @@ def checked(text: str, path: str) -> dict[str, Any]:
     document = Document(text, path)
     architecture = _architecture(document)
     validate(document, _schema("overlay" if architecture == ARRAY else architecture))
-    host_model.check(document)
+    host_model.of_document(document)
     if architecture == ARRAY:
         for section in ("descriptor", "table"):
             _check_record(document, section)

@@ -85,7 +85,11 @@ class HostModel:
 
 def of_manifest(path: str | Path) -> HostModel | None:
     """Return the host model of an overlay's manifest; None if it has none. Raises ParseError (with line) and OSError."""
-    document = jsonfile.load(path)
+    return of_document(jsonfile.load(path))
+
+
+def of_document(document: Document) -> HostModel | None:
+    """Return the host model in a manifest; None if it has none. Raises ParseError (with line)."""
     return _read(document, (HOST_MODEL,)) if HOST_MODEL in document.value else None
 
 
@@ -108,12 +112,6 @@ def placing(place: str | Path, manifest: str | Path) -> HostModel | None:
         hint = "chai devices --measure -o board.json, on the board, then board.json"
         raise UsageError(f"place {str(place)!r}: expected {LIMITS}, {COST} or a file; {absence}", hint=hint)
     return model
-
-
-def check(document: Document) -> None:
-    """Check the section of a manifest, if it is there. Raises ParseError (with line)."""
-    if HOST_MODEL in document.value:
-        _read(document, (HOST_MODEL,))
 
 
 def _read(document: Document, at: Pointer) -> HostModel:

@@ -22,7 +22,7 @@ from .window import POINT, Window
 
 
 class Lowered(Protocol):
-    """The part of a layer that its Tasks depend on, beside its weights."""
+    """The part of a layer that its Tasks depend on, beside its weights, and its formats; see ``Layer``."""
 
     @property
     def bottoms(self) -> tuple[str, ...]: ...
@@ -44,10 +44,6 @@ class Lowered(Protocol):
 
     @property
     def slopes(self) -> Array | None: ...
-
-
-class FormatFacts(Protocol):
-    """The facts of a layer that its formats depend on; see ``Layer``."""
 
     @property
     def same_values(self) -> bool: ...
@@ -92,7 +88,7 @@ class Arithmetic(Target):
         return format
 
     @staticmethod
-    def one_format(layer: FormatFacts, scheme: str) -> bool:
+    def one_format(layer: Lowered, scheme: str) -> bool:
         """Return whether the bottoms and tops of a layer on the overlay need one format, where formats are chosen."""
         del scheme
         return layer.same_values
