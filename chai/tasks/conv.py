@@ -16,7 +16,7 @@ from ..overlay.weights import block_bytes, block_diagonal, groups_to_join
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from .conv_waits import conv_waits
-from .fields import Operands, clamp, window_fields, window_of, zero_flag
+from .fields import Operands, window_fields, window_of
 from .filter import FilterTask, Sample
 from .pooling import PooledCodes
 from .tiling import (
@@ -177,7 +177,6 @@ class Conv(FilterTask):
         return Convolved(window, self.weights.shape, self.group, source, size, strip, (top, left), *more)
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
-        array, r = memory.overlay.array, self.requantization
         source, target = memory.view(self.inputs[0]), memory.view(self.output)
         window, step = window_fields(self.window), row_step(memory.overlay, self.window, source.width)
         m = self.weights.shape[0]
@@ -201,8 +200,7 @@ class Conv(FilterTask):
             "output_width": conv.size[1],
             **(conv.pooling.fields(conv.size) if conv.pooling else {}),
             **window,
-            **clamp(r),
-            **zero_flag("input", self.zero),
+            **self.numbers(memory.overlay, where),
             "group": self.group,
             "wide": int(self.wide),
             "tile_rows": tile.rows,
@@ -210,9 +208,7 @@ class Conv(FilterTask):
             "tiles": tile.tiles,
             "stays": tile.stays,
             "shares": int(self.shares),
-            "weights_block": block_bytes(self.weights.shape, self.group, array),
-            "weights": where,
-            "table": where + self.weight_bytes(memory.overlay),
+            "weights_block": block_bytes(self.weights.shape, self.group, memory.overlay.array),
         }
 
     @classmethod

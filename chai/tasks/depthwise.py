@@ -13,7 +13,7 @@ from ..overlay.sections import BEAT, Array as ArraySize
 from ..overlay.weights import weight_bytes
 from . import Task
 from .conv import Conv
-from .fields import Operands, clamp, window_fields, window_of, zero_flag
+from .fields import Operands, window_fields, window_of
 from .filter import FilterTask, Sample
 from .window import Window
 
@@ -111,10 +111,7 @@ class Depthwise(FilterTask):
             **source.input(),
             **target.output(),
             **window_fields(self.window._replace(pad=(above, self.window.pad[1]))),
-            **clamp(self.requantization),
-            **zero_flag("input", self.zero),
-            "weights": where,
-            "table": where + self.weight_bytes(memory.overlay),
+            **self.numbers(memory.overlay, where),
         }
 
     @classmethod

@@ -16,7 +16,7 @@ from ..overlay.weights import Packed, Piece, Unpacked, is_depthwise, weight_byte
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from . import Task
-from .fields import Operands, from_table, table, zero_point
+from .fields import Operands, clamp, from_table, table, zero_flag, zero_point
 from .pooling import PooledCodes
 from .window import Window
 
@@ -123,6 +123,11 @@ class FilterTask(Task):
     def weight_bytes(self, overlay: Overlay) -> int:
         """Return the bytes of packed weights and of the padding after them."""
         return round_up(weight_bytes(self.weights.shape, self.group, self.packing(overlay)), overlay.layout.alignment)
+
+    def numbers(self, overlay: Overlay, where: int) -> dict[str, int]:
+        """Return the fields of its requantisation, and of its constants from address ``where``."""
+        constants = {"weights": where, "table": where + self.weight_bytes(overlay)}
+        return {**clamp(self.requantization), **zero_flag("input", self.zero), **constants}
 
     def constants(self, memory: Operands) -> Sequence[Piece]:
         overlay, m = memory.overlay, self.weights.shape[0]
