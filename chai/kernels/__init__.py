@@ -1,30 +1,19 @@
-"""Fast implementations of the arithmetic that layers share: in C, which is loaded when a layer first runs, or in numpy."""
+"""Fast implementations of the arithmetic that layers share, in C or in numpy.
+
+``floats`` is imported at its first use: a list of layers needs no kernels in C. Where layers are defined, it is
+``kernels.floats``.
+"""
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from . import floats as floats
+else:
 
-    from .native.floats import Floats
-
-SIZE = 1 << 24  # of anything, at most
-
-
-def float_kernels(*sizes: tuple[int, ...]) -> Floats | None:
-    """Return the kernels; None if numpy is to compute, because there is no library or one of these sizes is beyond it."""
-    return _loaded()() if _within(sizes) else None
-
-
-@lru_cache(maxsize=1)
-def _loaded() -> Callable[[], Floats | None]:
-    from .native.floats import floats  # a machine's, which a list of layers does not need
-
-    return floats
-
-
-@lru_cache(maxsize=4096)
-def _within(sizes: tuple[tuple[int, ...], ...]) -> bool:
-    return all(0 < size <= SIZE for each in sizes for size in each)
+    def __getattr__(name: str) -> Any:
+        if name != "floats":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return import_module(f".{name}", __name__)

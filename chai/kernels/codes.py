@@ -13,11 +13,10 @@ from math import prod
 from ..blob import Array, Shape
 from ..fixed import Format, Requantization, requantize
 from ..util.lazy_numpy import np
-from . import SIZE
 from .native import library
 from .native.library import Library
 from .native.single import Single
-from .native.table import Form, Kind
+from .native.table import SIZE, Form, Kind
 
 BLOCK = 1 << 15  # elements; their float64 take 256 KiB
 KEPT = 1024  # operations in C: more than the conversions of a large network

@@ -7,17 +7,12 @@ stays within ``COLUMNS`` bytes for any blob size.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
-from ..blob import Array, Shape
-from ..tasks.window import Filtering, Window
+from .. import kernels
+from ..blob import Array
+from ..tasks.window import POINT, Filtering, Window
 from ..util.lazy_numpy import np
-from . import float_kernels
 
-if TYPE_CHECKING:
-    from .native import NativeLayer
-
-POINT = Window((1, 1), (1, 1), (0, 0))
 COLUMNS = 4 << 20  # bytes of im2col buffer: a larger one leaves the cache, a smaller one makes thin matrix products
 
 
@@ -26,7 +21,7 @@ def conv2d(x: Array, weights: Array, bias: Array | None, filtering: Filtering, f
 
     Padding is ``fill``.
     """
-    if not fill and (layer := native_conv2d(x.shape, weights, bias, filtering)) is not None:
+    if not fill and (layer := kernels.floats.convolution(x.shape, weights, bias, filtering)) is not None:
         return layer.run(x)
     window, group, rectified = filtering
     n, _, h, w = x.shape
@@ -52,40 +47,22 @@ def conv2d(x: Array, weights: Array, bias: Array | None, filtering: Filtering, f
     return y
 
 
-def native_conv2d(shape: Shape, weights: Array, bias: Array | None, filtering: Filtering) -> NativeLayer | None:
-    """Return ``conv2d`` of an x of this shape in C; None if BLAS computes it."""
-    used = float_kernels(shape, weights.shape, filtering.window.sizes((shape[2], shape[3])))
-    return None if used is None else used.product(shape, weights, bias, filtering)
-
-
 def inner_product(x: Array, weights: Array, bias: Array | None, rectified: bool = False) -> Array:
     """Return x W' + bias: x (N, K), weights (M, K), bias (M,) -> (N, M), all float32.
 
     If it is ``rectified``, numbers below 0 are 0.
     """
     n, k = x.shape
-    if (layer := native_inner_product((n, k), weights, bias, rectified)) is not None:
+    if (layer := kernels.floats.inner_product((n, k), weights, bias, rectified)) is not None:
         return layer.run(x).reshape(n, -1)
-    if (used := float_kernels(x.shape, weights.shape)) is None:
-        y: Array = np.matmul(x, weights.T)
-    else:  # stored as (K, M): outputs are the pixels of one image, and each x is a filter
-        pixels, filters = weights.T.reshape(1, k, 1, -1), x.reshape(n, k, 1, 1)
-        y = used.product(pixels.shape, filters, None, Filtering(POINT)).run(pixels).reshape(n, -1)
+    # weights are stored as (K, M): outputs are the pixels of one image, and each x is a filter
+    layer = kernels.floats.convolution((1, k, 1, len(weights)), x.reshape(n, k, 1, 1), None, Filtering(POINT))
+    y: Array = np.matmul(x, weights.T) if layer is None else layer.run(weights.T.reshape(1, k, 1, -1)).reshape(n, -1)
     if bias is not None:
         y += bias
     if rectified:
         np.maximum(y, 0, out=y)
     return y
-
-
-def native_inner_product(
-    shape: tuple[int, int], weights: Array, bias: Array | None, rectified: bool
-) -> NativeLayer | None:
-    """Return ``inner_product`` of an x of this shape in C; None if its weights are stored as (K, M), or BLAS computes it."""
-    n, k = shape
-    if not weights.flags.c_contiguous or (used := float_kernels(shape, weights.shape)) is None:
-        return None
-    return used.product((n, k, 1, 1), weights.reshape(-1, k, 1, 1), bias, Filtering(POINT, 1, rectified))
 
 
 def deconv2d(x: Array, weights: Array, bias: Array | None, window: Window, group: int) -> Array:

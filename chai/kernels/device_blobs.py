@@ -17,14 +17,13 @@ from ..fixed import Format, Requantization
 from ..overlay.layout import DeviceBlob, blob_bytes, image_bytes
 from ..overlay.sections import Layout
 from ..tasks.unfold import Unfold
-from ..tasks.window import Window
+from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np
-from . import SIZE
 from .codes import pack, unpack
 from .native import library
 from .native.library import Library
 from .native.single import INPUT, OUTPUT, Prepared
-from .native.table import PACKS, POINT, Form, Kind, plain_strides
+from .native.table import PACKS, SIZE, Form, Kind, plain_strides
 from .unfold import unfolded
 
 KEPT = 1024  # operations in C: more than the conversions of a large network

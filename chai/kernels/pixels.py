@@ -8,11 +8,10 @@ from math import prod
 from ..blob import Array, Shape
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
-from . import SIZE
 from .native import library
 from .native.library import Library
 from .native.single import Single
-from .native.table import Form, Kind
+from .native.table import SIZE, Form, Kind
 
 Size = tuple[int, int]
 KEPT = 64  # operations in C: more than the sizes of a network's pictures

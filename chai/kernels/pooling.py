@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
+from .. import kernels
 from ..blob import Array, Shape
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
-from . import float_kernels
-
-if TYPE_CHECKING:
-    from .native import NativeLayer
-    from .native.floats import Floats
-
-MAX_COLUMNS = 2048  # columns of a window, and of 16 times its stride, at most, in C
 
 
 def max_pool(x: Array, window: Window, out: Shape) -> Array:
@@ -22,7 +15,7 @@ def max_pool(x: Array, window: Window, out: Shape) -> Array:
 
     An empty window gives the least value of the type (-FLT_MAX).
     """
-    if x.dtype == np.float32 and (layer := native_pool(x.shape, window, out)) is not None:
+    if x.dtype == np.float32 and (layer := kernels.floats.pool(x.shape, window, out)) is not None:
         return layer.run(x)
     least = float(np.finfo(np.float32).min) if x.dtype == np.float32 else int(np.iinfo(x.dtype).min)
     return _reduce(x, window, out, np.maximum, least)
@@ -30,24 +23,18 @@ def max_pool(x: Array, window: Window, out: Shape) -> Array:
 
 def sum_pool(x: Array, window: Window, out: Shape) -> Array:
     """Sum each window clipped to the image; x (N, C, H, W) -> (N, C, *out)."""
-    if x.dtype == np.float32 and (used := _compiled(x.shape, window, out)) is not None:
-        return used.sums(x.shape, window, out).run(x)
+    if x.dtype == np.float32 and (layer := kernels.floats.sums(x.shape, window, out)) is not None:
+        return layer.run(x)
     return _reduce(x, window, out, np.add, 0.0)
 
 
 def mean_pool(x: Array, window: Window, out: Shape, areas: Array) -> Array:
     """Return ``sum_pool`` divided by ``areas``, a number for each window (float32); NaN where both are 0."""
-    if x.dtype == np.float32 and (layer := native_pool(x.shape, window, out, areas)) is not None:
+    if x.dtype == np.float32 and (layer := kernels.floats.pool(x.shape, window, out, areas)) is not None:
         return layer.run(x)
     with np.errstate(invalid="ignore"):
         y: Array = sum_pool(x, window, out) / areas
     return y
-
-
-def native_pool(shape: Shape, window: Window, out: Shape, areas: Array | None = None) -> NativeLayer | None:
-    """Return ``max_pool``, or with ``areas`` ``mean_pool``, of a float32 x of this shape in C; None if numpy computes it."""
-    used = _compiled(shape, window, out)
-    return None if used is None else used.pool(shape, window, out, areas)
 
 
 def max_pool_and_place(x: Array, window: Window, out: Shape) -> tuple[Array, Array]:
@@ -81,12 +68,6 @@ def areas(window: Window, out: Shape, first: Shape, last: Shape) -> Array:
         sides.append(stop - np.maximum(start, first[i]))
     result: Array = np.multiply.outer(*sides).astype(np.float32)
     return result
-
-
-def _compiled(shape: Shape, window: Window, out: Shape) -> Floats | None:
-    """Return the kernels in C for float32; None if they cannot store the columns of several windows side by side."""
-    narrow = window.kernel[1] <= MAX_COLUMNS and 16 * window.stride[1] <= MAX_COLUMNS
-    return float_kernels(shape, out) if narrow else None
 
 
 def _reduce(x: Array, window: Window, out: Shape, operation: np.ufunc, neutral: float) -> Array:

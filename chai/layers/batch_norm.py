@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .. import kernels
 from ..blob import Array, Shape
 from ..fixed import Centred
 from ..graph.params import Filler, within
-from ..kernels.elements import native_batch_norm
 from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
 from ._affine import AffineLayer
@@ -87,7 +87,7 @@ class BatchNorm(AffineLayer):
         p = self.params
         if p.use_global_stats is False or not p.add_eps_before_sqrt or len(bottoms[0]) < 2:
             return None
-        return native_batch_norm(bottoms[0], self.blobs, p.eps, rectified)
+        return kernels.floats.batch_norm(bottoms[0], self.blobs, p.eps, rectified)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

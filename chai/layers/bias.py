@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .. import kernels
 from ..blob import Array, Shape
 from ..graph.params import Filler, axis_index, nested, within
-from ..kernels.elements import native_scale
 from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
 from ._broadcast import BroadcastLayer
@@ -44,7 +44,7 @@ class Bias(BroadcastLayer):
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         if len(bottoms) == 2:
             return None
-        return native_scale(bottoms[0], self.covered(*bottoms), None, self.blobs[0], rectified)
+        return kernels.floats.scale(bottoms[0], self.covered(*bottoms), None, self.blobs[0], rectified)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from ..blob import Array, Shape, count, show
+from .. import kernels
+from ..blob import Array, Shape, show
 from ..graph import Arithmetic, Layer
 from ..graph.params import axis_index, within
-from ..kernels import float_kernels
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
@@ -80,10 +80,7 @@ class Concat(Layer):
         return sum(shapes[b][1] for b in self.bottoms[: self.bottoms.index(bottom)])
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
-        along = self.along(bottoms[0])
-        if float_kernels(*((4 * count(shape[along:]), *shape) for shape in bottoms)) is None:
-            return None
-        return NativeLayer(None, parts=count(bottoms[0][:along]))
+        return kernels.floats.concat(bottoms, self.along(bottoms[0]))
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (np.concatenate(bottoms, self.along(bottoms[0].shape)),)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, cast
 
+from .. import kernels
 from ..blob import Array, Shape, count
 from ..graph import Arithmetic
-from ..kernels.convolution import conv2d, native_conv2d
+from ..kernels.convolution import conv2d
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
@@ -90,4 +91,6 @@ class Convolution(WindowLayer):
         weights, bias = self.evened(self.blobs[0]), self.blobs[1] if self.params.bias_term else None
         if len(bottoms) > 1 or weights is not self.blobs[0]:
             return None
-        return native_conv2d(bottoms[0], weights, bias, Filtering(self.window, self.params.group, rectified))
+        return kernels.floats.convolution(
+            bottoms[0], weights, bias, Filtering(self.window, self.params.group, rectified)
+        )

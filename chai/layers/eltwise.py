@@ -7,11 +7,11 @@ from copy import copy
 from dataclasses import dataclass
 from math import ceil, floor, log2
 
+from .. import kernels
 from ..blob import Array, Shape, show
 from ..fixed import Format
 from ..graph import Arithmetic, Layer
 from ..graph.params import choice
-from ..kernels.elements import native_pair
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
@@ -81,7 +81,7 @@ class Eltwise(Layer):
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         if len(bottoms) > 2:
             return None
-        return native_pair(self.params.operation, bottoms[0], self.params.coeff or (1.0, 1.0), rectified)
+        return kernels.floats.pair(self.params.operation, bottoms[0], self.params.coeff or (1.0, 1.0), rectified)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         p = self.params

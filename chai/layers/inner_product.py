@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .. import kernels
 from ..blob import Array, Shape, count, on_device
 from ..graph import Arithmetic, Layer
 from ..graph.params import Filler, axis_index, nested, within
-from ..kernels.convolution import inner_product, native_inner_product
+from ..kernels.convolution import inner_product
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
@@ -111,4 +112,6 @@ class InnerProduct(Layer):
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         lead = count(bottoms[0][: self.axis(self.params.axis, bottoms[0])])
         bias = self.blobs[1] if self.params.bias_term else None
-        return native_inner_product((lead, count(bottoms[0]) // max(lead, 1)), self.weight_rows, bias, rectified)
+        return kernels.floats.inner_product(
+            (lead, count(bottoms[0]) // max(lead, 1)), self.weight_rows, bias, rectified
+        )

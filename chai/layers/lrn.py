@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import tasks
+from .. import kernels, tasks
 from ..blob import Array, Shape
 from ..graph import Arithmetic, Layer
 from ..graph.params import SIZE, choice, within
-from ..kernels import float_kernels
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
@@ -62,9 +61,9 @@ class LRN(Layer):
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         p = self.params
-        if p.norm_region == "WITHIN_CHANNEL" or p.beta != 0.75 or (used := float_kernels(bottoms[0])) is None:
+        if p.norm_region == "WITHIN_CHANNEL" or p.beta != 0.75:
             return None
-        return used.lrn(bottoms[0], p.local_size, p.alpha, p.k)
+        return kernels.floats.lrn(bottoms[0], p.local_size, p.alpha, p.k)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

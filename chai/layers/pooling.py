@@ -7,6 +7,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Any
 
+from .. import kernels
 from ..blob import Array, Shape, show
 from ..graph import Arithmetic, Layer
 from ..graph.params import choice, margin, size
@@ -177,7 +178,7 @@ class Pooling(Layer):
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         if len(self.tops) > 1 or self.params.pool == "STOCHASTIC" or self.unlike_caffe(*bottoms):
             return None
-        return pooling.native_pool(bottoms[0], *self._windows(bottoms[0]))
+        return kernels.floats.pool(bottoms[0], *self._windows(bottoms[0]))
 
     def _windows(self, shape: Shape) -> tuple[Window, Shape, Array | None]:
         """Return the window over a map of this shape, the numbers of its places, down and across, and what averages divide by."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .. import kernels
 from ..blob import Array, Shape
 from ..graph import Arithmetic, Layer
-from ..kernels.elements import native_scale
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
@@ -43,7 +43,7 @@ class Power(Layer):
         if p.power != 1:
             return None
         factors, addends = (np.full(bottoms[0][1:2], number, np.float32) for number in (p.scale, p.shift))
-        return native_scale(bottoms[0], range(1, 2), factors, addends, rectified)
+        return kernels.floats.scale(bottoms[0], range(1, 2), factors, addends, rectified)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         p = self.params

@@ -5,12 +5,11 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import dataclass
 
-from .. import tasks
+from .. import kernels, tasks
 from ..blob import Array, Shape, on_device
 from ..errors import ModelError
 from ..graph import Arithmetic, Layer
 from ..graph.params import Filler, nested
-from ..kernels.elements import native_leaky
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
@@ -63,7 +62,7 @@ class PReLU(Layer):
         return slopes if np.isfinite(slopes).all() else None
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
-        return native_leaky(bottoms[0], self.blobs[0])
+        return kernels.floats.leaky(bottoms[0], self.blobs[0])
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from .. import kernels
 from ..blob import Array, Shape
 from ..graph import Layer
-from ..kernels.elements import native_leaky, native_scale
 from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
 
@@ -47,9 +47,9 @@ class ReLU(Layer):
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         if self.rectifier:
-            return native_scale(bottoms[0], range(1, 2), None, None, True)
+            return kernels.floats.scale(bottoms[0], range(1, 2), None, None, True)
         slope = np.full(1, self.params.negative_slope, np.float32)
-        return native_leaky(bottoms[0], slope) if self.most is None else None
+        return kernels.floats.leaky(bottoms[0], slope) if self.most is None else None
 
     def forward(self, *bottoms: Array, out: Array | None = None) -> tuple[Array, ...]:
         below = np.minimum(bottoms[0], 0) if self.params.negative_slope else None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .. import kernels
 from ..blob import Array, Shape
 from ..graph.params import Filler, axis_index, nested, within
-from ..kernels.elements import native_scale
 from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
 from ._broadcast import BroadcastLayer
@@ -51,7 +51,7 @@ class Scale(BroadcastLayer):
         if two and not bottoms[1]:
             return None
         factors, addends = None if two else self.blobs[0], self.blobs[-1] if self.params.bias_term else None
-        return native_scale(bottoms[0], self.covered(*bottoms), factors, addends, rectified, two)
+        return kernels.floats.scale(bottoms[0], self.covered(*bottoms), factors, addends, rectified, two)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]

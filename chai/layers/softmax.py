@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import dataclass
 
-from ..blob import Array, Shape, count
+from .. import kernels
+from ..blob import Array, Shape
 from ..graph import Layer, OutputKind
 from ..graph.params import axis_index
-from ..kernels import float_kernels
 from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
 
@@ -45,11 +45,9 @@ class Softmax(Layer):
         return bottoms
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
-        shape, along = bottoms[0], self.axis(self.params.axis, bottoms[0])
         if self.other is not None:
             return None
-        used = float_kernels((count(shape[:along]), shape[along], count(shape[along + 1 :])))
-        return None if used is None else used.softmax(shape, along)
+        return kernels.floats.softmax(bottoms[0], self.axis(self.params.axis, bottoms[0]))
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, along = bottoms[0], self.axis(self.params.axis, bottoms[0].shape)

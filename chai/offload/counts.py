@@ -9,7 +9,7 @@ from typing import Any
 from ..blob import Shape, count, on_device
 from ..codegen.memory_map import READ, WRITTEN
 from ..graph import Layer
-from ..kernels.native.floats import in_tiles
+from ..kernels.floats import in_tiles
 from ..overlay import Layout, Overlay
 from ..overlay.layout import planes
 from ..tasks.window import Filtering

@@ -276,3 +276,13 @@ def test_an_installation_without_a_compiler_succeeds(monkeypatch: pytest.MonkeyP
     assert "take several times as long" in warnings[0]
     assert warnings[0].endswith(f"{sys.executable} -m chai.kernels.native.build")
     assert not [name for name in sys.modules if name.startswith("ziglang")]
+
+
+def test_a_list_of_layers_loads_no_kernels() -> None:
+    code = (
+        "import sys\n"
+        "from chai.layers import concat, convolution, eltwise, inner_product, lrn, pooling, relu, scale, softmax\n"
+        "print([name for name in sys.modules if name.startswith(('chai.kernels.native.', 'chai.kernels.floats'))])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from chai.errors import DeviceError
-from chai.kernels import convolution as convolutions
-from chai.kernels.native import floats, library, single as singles
+from chai.kernels import convolution as convolutions, floats
+from chai.kernels.native import library, single as singles
 from chai.kernels.native.packed import ChannelTable, packed
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import Form, Kind
@@ -24,6 +24,7 @@ WINDOW = Window((3, 3), (1, 1), (1, 1))
 def kind(x: tuple[int, ...], weights: tuple[int, ...], window: Window = WINDOW, group: int = 1) -> int:
     """The kind of the operation that computes a convolution."""
     single = floats._product(LIBRARY.variants[0], Filtering(window, group), x, weights, None)
+    assert single is not None
     return int(single.operation.kind)
 
 
@@ -84,10 +85,9 @@ def test_a_table_does_what_layers_do_one_by_one(
     window = WINDOW if weights[2] == 3 else Window((1, 1), (1, 1), (0, 0))
     variance, divisor, lead = np.abs(numbers(rng, outputs)), np.array([3], np.float32), (-1, 1, 1)
     with used(variant):
-        kernels = floats.floats()
-        assert kernels is not None
-        layer = kernels.product(x, filters, bias, Filtering(window, group))
+        layer = floats.convolution(x, filters, bias, Filtering(window, group))
         before = convolutions.conv2d(image, filters, bias, Filtering(window, group))
+        assert layer is not None
         assert layer.scaled is not None
         for norm, scale in (
             ((mean, variance, divisor, 1e-5), (factors, addends)),

@@ -265,7 +265,7 @@ def test_packed_weights_are_those_of_the_pass(tmp_path: Path, monkeypatch: pytes
     net.graph.layer("b").blobs[0] = net.params["b"][0] + 1
     tops.append(net.forward(batches[0])["b"])
     other = network(tmp_path, lines, shape=(1, 19, 14, 15))
-    monkeypatch.setattr(forward, "float_kernels", lambda: None)  # no chains
+    monkeypatch.setattr(forward, "library", lambda: None)  # no chains
     wanted = [other.forward(batches[0])["b"]]
     for x in batches:
         for blob in changed(other):

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ...tasks.lrn import LRNTask
+from ...tasks.window import POINT
 from ...util.lazy_numpy import np
-from ..native.table import POINT, Form, Kind, fits
+from ..native.table import Form, Kind, fits
 
 
 def form(task: LRNTask) -> Form | None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from ...tasks.upsample import UpsampleTask
-from ..native.table import POINT, Form, Kind
+from ...tasks.window import POINT
+from ..native.table import Form, Kind
 
 
 def form(task: UpsampleTask) -> Form | None:

@@ -17,6 +17,7 @@ from ...blob import Array, Shape, Wholes, codes_of
 from ...errors import DeviceError
 from ...overlay.weights import Packed
 from ...tasks import Task
+from ...tasks.window import POINT
 from ...util.lazy_numpy import np
 from ...util.sharing import Mutex
 from .library import ALIGNMENT, Library, RunArguments, address, aligned, pointer
@@ -24,7 +25,6 @@ from .order import OperationBlobs, arena, order
 from .table import (
     MAX_BLOCK_OUTPUTS,
     NOWHERE,
-    POINT,
     RUN_STEP,
     Constants,
     Extent,

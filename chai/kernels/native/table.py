@@ -8,7 +8,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ...blob import Array, Shape
-from ...tasks.window import Window
+from ...tasks.window import POINT, Window
 from ...util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from ...fixed import Requantization
     from ...overlay.weights import Packed
 
+SIZE = 1 << 24  # of any axis, window or stride, at most
 STORED_ZERO = 128  # a stored code of 0, as a byte
 MAX_BLOCK_OUTPUTS = 64  # of a block of IN_PLACE, at most
 RUN_STEP = 64  # bytes: of an input that a convolution may read, runs are multiples of it
 SPARE = 64  # entries of a table beyond the last output, which a vector may read
-POINT = Window((1, 1), (1, 1), (0, 0))
 # element (n, c, y, x) is at offset + n * image + c * channel + y * row + x * pixel bytes of a buffer
 _PLACE = ("buffer", "offset", "image", "channel", "row", "pixel")
 Place = tuple[int, int, int, int, int, int]

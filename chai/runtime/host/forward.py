@@ -10,8 +10,8 @@ from time import perf_counter
 from ...blob import Array, Shape, images_of
 from ...env import env
 from ...graph import Graph, Layer
-from ...kernels import float_kernels
 from ...kernels.native import NativeLayer
+from ...kernels.native.library import library
 from ...util.lazy_numpy import np
 from ..renewing import Written
 from ..times import RunTimes, Steps, Times
@@ -57,7 +57,7 @@ class HostPass:
         joined = frozenset[int]() if every else self.graph.rectified
         new: set[str] = set()  # blobs whose memory is the pass's own
         computed, steps = -1, list[Alone]()  # place of a ReLU that is computed already
-        kernels = None if every else float_kernels()
+        kernels = None if every else library()
         varying: set[str] = set()  # blobs whose shapes are known in the pass only
         unread: list[str] = []
         for i, (prepared, finished) in enumerate(zip(self._layers, self.graph.last_readers)):

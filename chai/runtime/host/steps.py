@@ -12,7 +12,7 @@ from ...blob import Array, Shape
 from ...graph import Layer
 from ...kernels.native import Link, NativeLayer
 from ...kernels.native.chain import NativeChain
-from ...kernels.native.floats import Floats
+from ...kernels.native.library import Library
 from ...kernels.native.packed import ChannelTable, PackedFilters
 from ..renewing import Written
 from ..times import Rows, RunTimes
@@ -124,7 +124,7 @@ class Together(NamedTuple):
     images: int
 
     @classmethod
-    def of(cls, steps: Sequence[Alone], kernels: Floats, shapes: Mapping[str, Shape], memory: ChainMemory) -> Together:
+    def of(cls, steps: Sequence[Alone], kernels: Library, shapes: Mapping[str, Shape], memory: ChainMemory) -> Together:
         """Return the steps, which have a ``native`` each, as one."""
         layers = [step.layer.layer for step in steps]
         finished = {blob for step in steps for blob in step.dropped}
@@ -136,7 +136,7 @@ class Together(NamedTuple):
             blobs = {*tops, *chained.from_iterable(layer.bottoms for layer in layers)}
             shapes = {blob: (1, *shapes[blob][1:]) for blob in blobs}
         rows = Rows.of([step.layer.rows for step in steps])
-        chain = NativeChain(kernels.library, links, shapes, tops - finished)
+        chain = NativeChain(kernels, links, shapes, tops - finished)
         packed = [(layer, each) for layer, link in zip(layers, chain.links) for each in link.native.packed]
         return cls(chain, rows, layers, _weights_of(layers), packed, [*finished.difference(tops)], memory, images)
 
@@ -189,7 +189,7 @@ def of_one_image(prepared: PreparedLayer, form: NativeLayer | None, rectified: b
 
 
 def together(
-    steps: Iterable[Alone], kernels: Floats, shapes: Mapping[str, Shape], memory: ChainMemory
+    steps: Iterable[Alone], kernels: Library, shapes: Mapping[str, Shape], memory: ChainMemory
 ) -> Iterator[Alone | Together]:
     """Yield steps, those in C as chains: consecutive ones with small blobs as one chain, one with large blobs as its own.
 
