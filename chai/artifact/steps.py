@@ -9,7 +9,7 @@ from math import prod
 from typing import Any
 
 from ..blob import Array, Shape, View, outermost
-from ..codegen.chain import Chain, Piece, arranged, head_bytes, sharing, uncut, wanted
+from ..codegen.chain import Chain, Piece, arranged, head_bytes, sharing, uncut
 from ..codegen.dependencies import Budget, check_listed, dependencies
 from ..codegen.encoding import check_fields, constants_at, decode, shared_weights, waiting
 from ..codegen.join_pooling import apart
@@ -172,8 +172,7 @@ class StepReader:
         usage = Usage([(task.inputs, task.output) for task in every], about["reads"], about["writes"])
         check_listed(overlay.layout, every, shapes, regions(overlay.layout, shapes, self.views, usage), self.budget)
         work = arranged(whole, pieces)
-        outputs = wanted(laid, work, shapes)
-        after = dependencies(overlay, work, shapes, laid, outputs, self.budget)
+        after = dependencies(overlay, work, shapes, laid, self.budget)
         self._check_pieces(whole, pieces)
         for tag, (task, piece, values, finished) in enumerate(zip(work, pieces, stored, after)):
             for name, number in {"tag": tag, **waiting(finished)}.items():
@@ -184,7 +183,7 @@ class StepReader:
             if not piece.begins:  # for other images, rows or columns than those that it was decoded from
                 check_fields(values, task, memory.of(piece.images), starts[piece.task])
         return tuple(every), Chain(
-            overlay, tuple(work), tuple(pieces), shapes, laid, outputs, after, descriptors, [(head, section)]
+            overlay, tuple(work), tuple(pieces), shapes, laid, after, descriptors, [(head, section)]
         )
 
     def _check_pieces(self, tasks: Sequence[Task], pieces: Sequence[Piece]) -> None:

@@ -5,7 +5,7 @@ Descriptors are encoded before the addresses of the memory regions are known; ``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
@@ -48,7 +48,6 @@ class Chain(HostBlobs):
 
     ``tasks``        in the order of the descriptors: the tag of a descriptor is the Task's index
     ``pieces``       which Task of the segment each of ``tasks`` is, or which images, rows and columns of it
-    ``wanted``       the outputs that the host can ``load`` after a run: (blob, first channel, channels)
     ``after``        what each of ``tasks`` waits for
     ``descriptors``  with addresses relative to regions
     ``constants``    stored after them in FIXED, in order: (offset in FIXED, bytes or their source)
@@ -59,7 +58,6 @@ class Chain(HostBlobs):
     pieces: tuple[Piece, ...]
     shapes: Mapping[str, Shape]
     regions: Regions
-    wanted: Sequence[tuple[str, int, int]]
     after: Sequence[Finished]
     descriptors: Sequence[bytes]
     constants: Sequence[tuple[int, Constant]]
@@ -161,32 +159,3 @@ def sharing(overlay: Overlay, tasks: Sequence[Task], pieces: Sequence[Piece]) ->
 def head_bytes(overlay: Overlay, count: int) -> int:
     """Return the bytes of ``count`` descriptors in FIXED, which is the offset of the constants."""
     return spaced(count * overlay.descriptor.bytes)
-
-
-def wanted(regions: Regions, tasks: Sequence[Task], shapes: Mapping[str, Shape]) -> list[tuple[str, int, int]]:
-    """Return the channels of the host's outputs that it can ``load``: (blob, first channel, channels)."""
-    filled: dict[str, list[tuple[int, int]]] = {}  # channels of each outermost blob that the host or a Task writes
-    for blob in regions.given:
-        whole, first = regions.whole(blob)
-        filled.setdefault(whole, []).append((first, shapes[blob][1]))
-    for task in tasks:
-        whole, first = regions.whole(task.output)
-        start, count = task.channels(shapes)
-        filled.setdefault(whole, []).append((first + start, count))
-    outputs = []
-    for blob in regions.asked:
-        whole, first = regions.whole(blob)
-        outputs += [(blob, a, b - a) for a, b in inside(filled.get(whole, []), first, first + shapes[blob][1])]
-    return outputs
-
-
-def inside(filled: Iterable[tuple[int, int]], first: int, end: int) -> Iterator[tuple[int, int]]:
-    """Yield the runs of filled channels from ``first`` to ``end``, relative to ``first``."""
-    runs: list[list[int]] = []
-    for start, count in sorted(filled):
-        begin, stop = max(start, first), min(start + count, end)
-        if begin < stop and runs and begin <= runs[-1][1]:
-            runs[-1][1] = max(runs[-1][1], stop)
-        elif begin < stop:
-            runs.append([begin, stop])
-    return ((a - first, b - first) for a, b in runs)

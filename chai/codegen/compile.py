@@ -12,7 +12,7 @@ from ..overlay.weights import Piece as Constant, size_of
 from ..tasks.fields import Operands
 from ..tasks.work import Work
 from .arrange import best_arrangement
-from .chain import Chain, arranged, head_bytes, wanted
+from .chain import Chain, arranged, head_bytes
 from .cycles import first_cycle, makespan
 from .dependencies import dependencies
 from .encoding import encode
@@ -44,9 +44,8 @@ def chain(work: Work) -> Chain:
         tasks = arranged(work.tasks, pieces)
         usage = Usage([(task.inputs, task.output) for task in tasks], work.reads, work.writes)
         layout = regions(overlay.layout, shapes, work.views, usage, apart=apart)
-        outputs = wanted(layout, tasks, shapes)
-        after = dependencies(overlay, tasks, shapes, layout, outputs)
-        return Chain(overlay, tuple(tasks), tuple(pieces), shapes, layout, outputs, after, [], [])
+        after = dependencies(overlay, tasks, shapes, layout)
+        return Chain(overlay, tuple(tasks), tuple(pieces), shapes, layout, after, [], [])
 
     def cycles(draft: Chain) -> int:
         return makespan(efforts, draft.after, first_cycle(overlay))

@@ -20,7 +20,7 @@ from ..limits import limits
 from ..overlay import Layout, Overlay
 from ..overlay.layout import Span, planes, spans
 from ..tasks import Task
-from .memory_map import Regions
+from .memory_map import Regions, wanted
 
 
 class Finished(NamedTuple):
@@ -62,10 +62,9 @@ def dependencies(
     tasks: Sequence[Task],
     shapes: Mapping[str, Shape],
     regions: Regions,
-    outputs: Iterable[tuple[str, int, int]],
     budget: Budget | None = None,
 ) -> list[Finished]:
-    """Return, for each Task, the Tasks that must have finished before it accesses a blob; ``outputs`` as Chain.wanted.
+    """Return, for each Task, the Tasks that must have finished before it accesses a blob.
 
     The segments of one file share a ``budget``. Raises DeviceError if it is spent, or if a Task or the host would read
     bytes that hold another blob, or nothing: so offsets from a file are checked here.
@@ -90,7 +89,7 @@ def dependencies(
             after |= accesses.read(_Access(blob, (0, shapes[blob][1]), images, rows), me)
         result = _Access(task.output, task.channels(shapes), images, task.rows)
         waits.append(after | accesses.write(result, me, task.columns))
-    for blob, first, channels in outputs:
+    for blob, first, channels in wanted(regions, tasks, shapes):
         accesses.read(_Access(blob, (first, channels), (0, shapes[blob][0])), NONE)
     return waits
 

@@ -7,16 +7,19 @@ flushed and invalidated by whole regions. Until the regions are allocated, an ad
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import pairwise
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from ..blob import Array, Shape, View, outermost
 from ..errors import DeviceError
 from ..overlay import Layout, Overlay
 from ..overlay.layout import DeviceBlob, Placed, blob_bytes, share, spaced
+from ..tasks import Task
 
 Moves = Sequence[tuple[Collection[str], str]]
+Channels = tuple[str, int, int]  # of a blob: the first of them, and how many
 
 
 class Buffers(Protocol):
@@ -100,15 +103,17 @@ class HostBlobs:
     """Blobs in regions, as the host stores and loads them; base of what an overlay runs for a segment.
 
     FIXED holds the program, whose place and size in bytes ``program_span`` has, and the constants.
-
-    ``wanted``  the outputs that the host can load after a run: (blob, first channel, channels)
     """
 
     overlay: Overlay
-    tasks: tuple[Any, ...]
+    tasks: tuple[Task, ...]
     shapes: Mapping[str, Shape]
     regions: Regions
-    wanted: Sequence[tuple[str, int, int]]
+
+    @cached_property
+    def wanted(self) -> list[Channels]:
+        """Return the outputs that the host can load after a run."""
+        return wanted(self.regions, self.tasks, self.shapes)
 
     @property
     def sizes(self) -> Mapping[int, int]:
@@ -160,6 +165,35 @@ class HostBlobs:
         n, c, *size = self.shapes[name]
         shape = (n, c if channels is None else channels, *size)
         return DeviceBlob(memory[region][offset:], self.overlay.layout, self.shapes[whole][1], shape, start + first)
+
+
+def wanted(regions: Regions, tasks: Iterable[Task], shapes: Mapping[str, Shape]) -> list[Channels]:
+    """Return the channels of the host's outputs that it can load: those that it stores itself, or that a Task writes."""
+    stored = [(blob, 0, shapes[blob][1]) for blob in regions.given]
+    written = [(task.output, *task.channels(shapes)) for task in tasks]
+    return filled(regions.asked, [*stored, *written], regions.whole, shapes)
+
+
+def filled(
+    blobs: Iterable[str], written: Iterable[Channels], whole: Callable[[str], View], shapes: Mapping[str, Shape]
+) -> list[Channels]:
+    """Return the runs of channels of some blobs that are ``written``, there or in others that are parts of the same ``whole``."""
+    spans: dict[str, list[tuple[int, int]]] = {}  # of each outermost blob: the first of some channels, and their end
+    for blob, first, count in written:
+        base, start = whole(blob)
+        spans.setdefault(base, []).append((start + first, start + first + count))
+    channels = []
+    for blob in blobs:
+        base, start = whole(blob)
+        runs: list[list[int]] = []
+        for begin, end in sorted(spans.get(base, ())):
+            first, last = max(begin - start, 0), min(end - start, shapes[blob][1])
+            if first < last and runs and first <= runs[-1][1]:
+                runs[-1][1] = max(runs[-1][1], last)
+            elif first < last:
+                runs.append([first, last])
+        channels += [(blob, first, last - first) for first, last in runs]
+    return channels
 
 
 def regions(

@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape, Wholes, codes_of
-from ..codegen.chain import inside
+from ..codegen.memory_map import filled
 from ..kernels.fast import form, kernel
 from ..kernels.native.library import description, library
 from ..kernels.native.program import ChannelRange, NativeProgram
@@ -141,14 +141,8 @@ class EmulatedProgram(Program):
             yield from written
             return
         yield from (part for part in written if self.wholes[part.blob].base in read)
-        filled: dict[str, list[tuple[int, int]]] = {}
-        for part in written:
-            whole, first = self.wholes[part.blob]
-            filled.setdefault(whole, []).append((first + part.first, part.channels))
-        for blob in self.work.writes:
-            whole, first = self.wholes[blob]
-            for start, end in inside(filled.get(whole, []), first, first + self.work.shapes[blob][1]):
-                yield ChannelRange(blob, start, end - start)
+        channels = filled(self.work.writes, written, self.wholes.__getitem__, self.work.shapes)
+        yield from map(ChannelRange._make, channels)
 
 
 class Emulator(Device):

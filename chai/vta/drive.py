@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from ..codegen.chain import wanted
 from ..codegen.memory_map import FIXED, MARKS, PROGRAM, REGION, Buffers, Usage, regions
 from ..errors import DeviceError
 from ..overlay import Overlay
@@ -85,7 +84,7 @@ class Blocks:
         """Yield programs with known results, to run before any other: the first writes no memory."""
         machine = self.overlay.machine.machine
         none = regions(self.overlay.layout, {}, {}, Usage([], [], []))
-        empty = VtaSegment(self.overlay, machine, (), {}, none, [], [Finish()], [], [])
+        empty = VtaSegment(self.overlay, machine, (), {}, none, [Finish()], [], [])
         yield Proof("a program of one FINISH", empty, {}, {})
         yield _known(self.overlay)
 
@@ -119,9 +118,8 @@ def _known(overlay: Overlay) -> Proof:
         [Store(0, y, 1, BLOCK)],
     )
     program = task(0, [group], micro_ops)
-    outputs = wanted(laid, [only], shapes)
     whole = finished(program)
-    segment = VtaSegment(overlay, machine, (only,), shapes, laid, outputs, whole, [len(program)], constants.parts)
+    segment = VtaSegment(overlay, machine, (only,), shapes, laid, whole, [len(program)], constants.parts)
     sums = weights.astype(np.int32) @ codes.reshape(BLOCK, -1).astype(np.int32) + bias[:, None]
     right = np.clip(sums >> SHIFT, -128, 127).astype(np.int8).reshape(shapes["y"])
     return Proof("a known program", segment, {"x": codes}, {"y": right})

@@ -14,7 +14,6 @@ from functools import cached_property
 from itertools import accumulate, islice, pairwise
 
 from ..blob import Array, Shape
-from ..codegen.chain import wanted
 from ..codegen.memory_map import BOTH, FIXED, MARKS, OUTPUT, PROGRAM, REGION, REGIONS, WORK, HostBlobs, Regions, split
 from ..errors import DeviceError
 from ..overlay import Overlay
@@ -38,7 +37,6 @@ class VtaSegment(HostBlobs):
     ``program``    instructions with addresses relative to regions
     ``ends``       the number of instructions when each Task has ended
     ``constants``  (offset in FIXED, bytes)
-    ``wanted``     the outputs that the host can ``load`` after a run: (blob, first channel, channels)
     """
 
     overlay: Overlay
@@ -46,7 +44,6 @@ class VtaSegment(HostBlobs):
     tasks: tuple[Task, ...]
     shapes: Mapping[str, Shape]
     regions: Regions
-    wanted: Sequence[tuple[str, int, int]]
     program: Sequence[Instruction]
     ends: Sequence[int]
     constants: Sequence[tuple[int, bytes | memoryview]]
@@ -205,9 +202,8 @@ def restored(
     if not program or len(counts) != len(tasks) or min(counts, default=0) < 0 or ends[-1:] > [len(program)]:
         raise DeviceError(f"{len(program)} instructions are not those of {len(tasks)} Tasks of {[*counts][:8]}")
     sizes = _sizes(len(constants) + len(listed), laid, tasks)
-    outputs = wanted(laid, tasks, shapes)
     parts = [(0, constants)] if len(constants) else []
-    return VtaSegment(overlay, machine, tuple(tasks), shapes, laid, outputs, [*_unlinked(program, sizes)], ends, parts)
+    return VtaSegment(overlay, machine, tuple(tasks), shapes, laid, [*_unlinked(program, sizes)], ends, parts)
 
 
 def _unlinked(program: Sequence[Instruction], sizes: Mapping[int, int]) -> Iterator[Instruction]:

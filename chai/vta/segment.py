@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from ..codegen.chain import wanted
 from ..codegen.memory_map import FIXED, REGION, Usage, regions
 from ..errors import DeviceError
 from ..fixed import Requantization
@@ -79,8 +78,7 @@ def segment(work: Work) -> VtaSegment:
             raise DeviceError(f"task {name} ({each.kind}): {error.message}", layer=name) from error
         ends.append(len(program))
     whole = finished(program)
-    outputs = wanted(laid, tasks, shapes)
-    return VtaSegment(overlay, machine, tuple(tasks), shapes, laid, outputs, whole, ends, constants.parts)
+    return VtaSegment(overlay, machine, tuple(tasks), shapes, laid, whole, ends, constants.parts)
 
 
 def _groups(each: Task, blobs: Blobs, micro_ops: MicroOps) -> Iterator[Group]:

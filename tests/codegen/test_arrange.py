@@ -219,7 +219,7 @@ def test_the_cycles_are_those_of_the_chain_where_no_blobs_share_bytes(network: A
         work = arranged(tasks, pieces)
         moves = [(task.inputs, task.output) for task in work]
         laid = regions(Z2.layout, shapes, views, Usage(moves, ["0"], [*wrote]), apart=len(work))
-        after = dependencies(Z2, work, shapes, laid, [])
+        after = dependencies(Z2, work, shapes, laid)
         assert chain_cycles(Z2, work, shapes, after) == cycles
         every = [(i, _of(images, batch), _of(some, rows)) for i, images, some, *_ in pieces]
         places = sorted((i, n, row) for i, images, some in every for n in range(*images) for row in range(*some))

@@ -220,7 +220,7 @@ def test_a_row_is_written_before_it_is_read(tmp_path: Path, monkeypatch: pytest.
     tasks, order = [*segment.tasks], [*range(len(segment.tasks))]
 
     def after(order: list[int]) -> list[Any]:
-        return dependencies(segment.overlay, [tasks[i] for i in order], segment.shapes, segment.regions, [])
+        return dependencies(segment.overlay, [tasks[i] for i in order], segment.shapes, segment.regions)
 
     assert after(order) == list(segment.after)
     last = max(i for i in order if tasks[i].output == "a")

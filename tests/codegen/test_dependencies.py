@@ -299,14 +299,14 @@ def test_work_without_end_is_refused() -> None:
     tasks += [pool("whole", blob) for blob in "bcd"]
     laid = regions(Z2.layout, shapes, {}, Usage([(t.inputs, t.output) for t in tasks], ["a"], [*"bcd"]))
     budget = Budget()
-    dependencies(Z2, tasks, shapes, laid, [], budget)
+    dependencies(Z2, tasks, shapes, laid, budget)
     assert budget.spent >= 8 * 64 + 3 * 8 * 64
     budget.spent = limits().accesses - 1
     with pytest.raises(DeviceError, match=r"too many pieces of memory: .* exceeds the limit accesses=5,000,000"):
         check_listed(Z2.layout, tasks, shapes, laid, budget)
     budget.spent = limits().accesses - 1000
     with pytest.raises(DeviceError, match=r"too many pieces of memory: .* exceeds the limit accesses=5,000,000"):
-        dependencies(Z2, tasks, shapes, laid, [], budget)
+        dependencies(Z2, tasks, shapes, laid, budget)
 
 
 def test_what_is_written_twice_is_refused() -> None:
@@ -323,10 +323,10 @@ def test_what_is_written_twice_is_refused() -> None:
         moves = [(task.inputs, task.output) for task in tasks]
         laid = regions(Z2.layout, SHAPES, views, Usage(moves, reads, ["whole"]), apart=len(tasks))
         if blob is None:
-            dependencies(Z2, tasks, SHAPES, laid, [])
+            dependencies(Z2, tasks, SHAPES, laid)
         else:
             with pytest.raises(DeviceError, match=f"blob '{blob}' is written twice"):
-                dependencies(Z2, tasks, SHAPES, laid, [])
+                dependencies(Z2, tasks, SHAPES, laid)
 
 
 MOVES = [(source, target) for source in ("a", "b", "c", "d", "whole") for target in ("b", "c", "d")]
@@ -350,7 +350,7 @@ def test_the_listed_order_is_judged_as_that_of_a_chain_whose_blobs_share_no_byte
             return error.message
         return ""
 
-    wanted = refused(lambda laid: dependencies(Z2, tasks, shapes, laid, []), len(tasks))
+    wanted = refused(lambda laid: dependencies(Z2, tasks, shapes, laid), len(tasks))
     for apart in (0, len(tasks)):
         assert refused(lambda laid: check_listed(Z2.layout, tasks, shapes, laid, Budget()), apart) == wanted
 

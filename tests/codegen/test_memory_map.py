@@ -14,7 +14,6 @@ from hypothesis import given, settings, strategies as st
 
 import chai
 from chai.blob import Shape, View
-from chai.codegen.chain import wanted
 from chai.codegen.dependencies import dependencies
 from chai.codegen.join_pooling import joined
 from chai.codegen.memory_map import BOTH, INPUT, OUTPUT, WORK, Regions, Usage, regions, split
@@ -69,7 +68,7 @@ class Segment:
         memory_map = regions(LAYOUT, self.shapes, self.views, Usage(self.moves, self.reads, self.writes), offsets)
         if offsets is not None:
             tasks = self.tasks or [Task(sources, target, (target,)) for sources, target in self.moves]
-            dependencies(Z2, tasks, self.shapes, memory_map, wanted(memory_map, tasks, self.shapes))
+            dependencies(Z2, tasks, self.shapes, memory_map)
         return memory_map
 
 

@@ -113,7 +113,7 @@ def test_a_blob_is_read_when_all_of_its_columns_are_written(tmp_path: Path) -> N
     tasks, laid = [*segment.tasks], segment.regions
 
     def after(order: list[int]) -> list[Any]:
-        return dependencies(segment.overlay, [tasks[i] for i in order], segment.shapes, laid, [])
+        return dependencies(segment.overlay, [tasks[i] for i in order], segment.shapes, laid)
 
     order = [*range(len(tasks))]
     assert after(order) == list(segment.after)
