@@ -12,6 +12,7 @@ from math import prod
 
 from ..blob import Array, Shape
 from ..fixed import Format, Requantization, requantize
+from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np
 from .native import library
 from .native.library import Library
@@ -21,6 +22,7 @@ from .native.table import SIZE, Form, Kind
 BLOCK = 1 << 15  # elements; their float64 take 256 KiB
 KEPT = 1024  # operations in C: more than the conversions of a large network
 RATE = 5  # elements that C converts in a nanosecond, roughly
+Scale = tuple[float, int, int, int]  # step, zero point, smallest and largest code
 
 
 def requantize_sums(sums: Array, bias: Array, r: Requantization, out: Array) -> None:
@@ -80,16 +82,19 @@ def counting(shape: Shape, ends: tuple[int, int]) -> Single | None:
 
 
 @lru_cache(maxsize=KEPT)
-def _conversion(used: Library | None, kind: int, shape: Shape, scale: tuple[float, int, int, int]) -> Single | None:
-    """Return the operation of a kind; ``scale`` is step, zero point, smallest and largest code."""
+def _conversion(used: Library | None, kind: int, shape: Shape, scale: Scale) -> Single | None:
     four = (1, 1, 1, 1, *shape[:3], prod(shape[3:]))[-4:] if len(shape) > 3 else (1, 1, 1, 1, *shape)[-4:]
     if used is None or not all(0 < size <= SIZE for size in four):
         return None
+    target = (1, 1, 1, 4) if kind == Kind.ENDS else four
+    return Single(used, conversion(kind, scale), four, target, (1,) if kind == Kind.PACK else (), prod(four) / RATE)
+
+
+def conversion(kind: int, scale: Scale, window: Window = POINT) -> Form:
+    """Return a conversion between float32 and codes, or a copy of codes, as an operation."""
     step, zero, low, high = scale
     clamp = Requantization(np.ones(1, np.int64), 0, low, high, zero=zero)
-    form = Form(kind, requantization=clamp, zeros=(zero,), numbers=(step,))
-    target = (1, 1, 1, 4) if kind == Kind.ENDS else four
-    return Single(used, form, four, target, (1,) if kind == Kind.PACK else (), prod(four) / RATE)
+    return Form(kind, clamp, window, zeros=(zero,), numbers=(step,))
 
 
 def _to_codes(sums: Array, add: Array | int, r: Requantization, out: Array) -> None:

@@ -9,27 +9,26 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import prod
-from typing import NamedTuple
 
 from ..blob import Array, Shape, is_plain
 from ..errors import DeviceError
-from ..fixed import Format, Requantization
+from ..fixed import Format
 from ..overlay.layout import DeviceBlob, blob_bytes, image_bytes
 from ..overlay.sections import Layout
 from ..tasks.unfold import Unfold
 from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np
-from .codes import pack, unpack
+from .codes import Scale, conversion, pack, unpack
 from .native import library
 from .native.library import Library
 from .native.single import INPUT, OUTPUT, Prepared
-from .native.table import PACKS, SIZE, Form, Kind, plain_strides
+from .native.table import PACKS, SIZE, Kind, plain_strides
 from .unfold import unfolded
 
 KEPT = 1024  # operations in C: more than the conversions of a large network
 RATE = 3  # codes that C converts in a nanosecond, roughly
 MAX_WORD = 256  # channels of a word in C, at most
-Scale = tuple[float, int, int, int]  # step, zero point, smallest and largest code
+READS = Kind.UNPACK_WORDS, Kind.FROM_WORDS  # kinds whose words are the input
 AS_IT_IS: Scale = (1.0, 0, -128, 127)
 Taps = tuple[Window, int]  # fields of an Unfold
 NO_TAPS: Taps = (POINT, 1)
@@ -41,7 +40,7 @@ def pack_into(x: Array, format: Format, target: DeviceBlob) -> None:
         words = _words(Kind.PACK_WORDS, x.shape, target, (format.step, format.zero, *format.packed))
         if words is not None:
             nan = np.zeros(1, np.uint8)
-            words.operation.write(x, target.memory, nan)
+            words.write(x, target.memory, nan)
             if nan[0]:
                 format.quantize(x)  # which says what is wrong
             return
@@ -53,7 +52,7 @@ def unpack_from(source: DeviceBlob, format: Format) -> Array:
     words = _words(Kind.UNPACK_WORDS, source.shape, source, (format.step, format.zero, -128, 127))
     if words is not None:
         values = np.empty(source.shape, np.float32)
-        words.operation.write(source.memory, values)
+        words.write(source.memory, values)
         return values
     codes = np.empty(source.shape, np.int8)
     fetch(source, codes)
@@ -66,7 +65,7 @@ def unfold_into(codes: Array, unfold: Unfold, zero: int, target: DeviceBlob) -> 
         scale, taps = (1.0, zero, -128, 127), (unfold.window, unfold.rows)
         words = _words(Kind.UNFOLD_WORDS, codes.shape, target, scale, taps)
         if words is not None:
-            words.operation.write(codes, target.memory)
+            words.write(codes, target.memory)
             return
     store(unfolded(codes, unfold, zero), target)
 
@@ -78,7 +77,7 @@ def store(codes: Array, target: DeviceBlob) -> None:
         if words is None:
             blob.store(array)
         else:
-            words.operation.write(array, blob.memory)
+            words.write(array, blob.memory)
 
 
 def fetch(source: DeviceBlob, out: Array) -> None:
@@ -88,7 +87,7 @@ def fetch(source: DeviceBlob, out: Array) -> None:
         if words is None:
             blob.fetch(array)
         else:
-            words.operation.write(blob.memory, array)
+            words.write(blob.memory, array)
 
 
 def _contiguous(codes: Array, blob: DeviceBlob) -> list[tuple[Array, DeviceBlob]]:
@@ -103,27 +102,22 @@ def _contiguous(codes: Array, blob: DeviceBlob) -> list[tuple[Array, DeviceBlob]
     ]
 
 
-class _Words(NamedTuple):
-    """An operation on the words of a blob, and the bytes of its memory."""
-
-    operation: Prepared
-    bytes: int
-
-
-def _words(kind: int, shape: Shape, blob: DeviceBlob, scale: Scale = AS_IT_IS, taps: Taps = NO_TAPS) -> _Words | None:
+def _words(kind: int, shape: Shape, blob: DeviceBlob, scale: Scale = AS_IT_IS, taps: Taps = NO_TAPS) -> Prepared | None:
     """Return the operation from an array of the host (N, C, H, W) to a blob, or back; None if numpy does its work."""
     layout, memory = blob.layout, blob.memory
     key = layout.channels_per_word, layout.images_per_word, layout.alignment, blob.channels, blob.first, blob.shape
     words = _prepared(library.library(), kind, shape, key, scale, taps)
-    if words is not None and (memory.strides != (1,) or memory.size < words.bytes):
-        raise DeviceError(f"memory of {memory.size} bytes for a blob that takes {words.bytes}")
+    if words is not None:
+        size = words.sizes[INPUT if kind in READS else OUTPUT]
+        if memory.strides != (1,) or memory.size < size:
+            raise DeviceError(f"memory of {memory.size} bytes for a blob that takes {size}")
     return words
 
 
 @lru_cache(maxsize=KEPT)
 def _prepared(
     used: Library | None, kind: int, shape: Shape, key: tuple[int, int, int, int, int, Shape], scale: Scale, taps: Taps
-) -> _Words | None:
+) -> Prepared | None:
     """Return what ``_words`` does; ``key`` is what determines the places of a blob's codes."""
     word, images_per_word, alignment, channels, first, codes = key
     if used is None or images_per_word != 1 or word > MAX_WORD or not all(0 < n <= SIZE for n in (*shape, *codes)):
@@ -137,20 +131,14 @@ def _prepared(
     there = first // word * h * w * word, pitch, h * w * word, w * word, word
     size = 4 if kind in (Kind.PACK_WORDS, Kind.UNPACK_WORDS) else 1
     here = 0, *plain_strides(shape, size)
-    reads, sizes = kind in (Kind.UNPACK_WORDS, Kind.FROM_WORDS), (size * prod(shape), memory)
-    step, zero, low, high = scale
-    form = Form(
-        kind,
-        requantization=Requantization(np.ones(1, np.int64), 0, low, high, zero=zero),
-        window=Window((taps[1], taps[0].kernel[1]), taps[0].stride, taps[0].pad),
-        zeros=(zero,),
-        numbers=(step,),
-    )
-    source, target = (there, here) if reads else (here, there)
+    ends = [(here, size * prod(shape)), (there, memory)]
+    (source, read), (target, written) = reversed(ends) if kind in READS else ends
+    window, rows = taps
+    form = conversion(kind, scale, Window((rows, window.kernel[1]), window.stride, window.pad))
     operation = form.operation(shape, codes, [(INPUT, *source)], (OUTPUT, *target))
-    sizes = (*(reversed(sizes) if reads else sizes), *((1,) if kind in PACKS else ()))
+    sizes = (read, written, 1) if kind in PACKS else (read, written)
     try:
-        return _Words(Prepared(used, operation, sizes, prod(codes) / RATE), memory)
+        return Prepared(used, operation, sizes, prod(codes) / RATE)
     except DeviceError:
         if kind == Kind.UNFOLD_WORDS:  # the window is too large for the scratch memory of the kernel
             return None

@@ -175,9 +175,8 @@ def test_an_operation_on_words_that_passes_the_check_writes_inside_its_buffers_o
             kind, source, DeviceBlob(memory, layout, channels, target, 16), taps=(Window((7, 7), (2, 2), (3, 3)), 2)
         )
     assert words is not None
-    single = words.operation
     arrays = {2: np.ones(1, np.uint8)} if kind == Kind.PACK_WORDS else {}
-    changed(single._table, single._extents(), arrays, changes, 0)
+    changed(words._table, words._extents(), arrays, changes, 0)
 
 
 def test_taps_that_leave_64_bits_are_refused() -> None:
@@ -187,13 +186,13 @@ def test_taps_that_leave_64_bits_are_refused() -> None:
     with used(NAMES[0]):
         words = device_blobs._words(Kind.UNFOLD_WORDS, (1, 8, 1, 1), target)
     assert words is not None
-    operation = words.operation._table[0]
+    operation = words._table[0]
     for sizes, result in (((1 << 24,) * 3, 0), ((8, 1 << 12, 1 << 9), 0), ((8, 1, 1), -1)):
         operation.channels, operation.kernel_h, operation.kernel_w = sizes
         operation.outputs = min(1 << 24, sizes[0] * sizes[1] * sizes[2])
         extents = (Extent * 2)(Extent(1 << 40, 0), Extent(1 << 40, 1 << 40))
         for variant in LIBRARY.variants:
-            assert variant.check(words.operation._table, extents) == result
+            assert variant.check(words._table, extents) == result
 
 
 def changed(

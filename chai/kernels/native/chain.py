@@ -188,7 +188,7 @@ class NativeChain:
         users = self._users[blob]
         if any(one.single is not None and one.single.operation.kind not in FLOATS for one in users):
             return False
-        counts = (one.parts if one.single is None else one.single.images for one in users)
+        counts = (one.parts if one.single is None else one.single.operation.images for one in users)
         return all(count in (0, parts) for count in counts)  # 0: the link has another name for it
 
     def _place(self, blob: str) -> _Place:

@@ -28,21 +28,16 @@ class Prepared:
     def __init__(self, library: Library, operation: Operation, sizes: Sequence[int], ns: float = 0.0) -> None:
         for name, buffer in zip(OTHERS, others(range(SECOND, len(sizes)))):
             setattr(operation, name, buffer)
-        self._library, self._table, self._sizes, self.ns = library, (Operation * 1)(operation), sizes, ns
+        self._library, self._table, self.sizes, self.ns = library, (Operation * 1)(operation), sizes, ns
         if library.check(self._table, self._extents()) >= 0:
             o = operation
             source, target = (o.images, o.channels, o.height, o.width), (o.images, o.outputs, o.out_height, o.out_width)
             raise DeviceError(f"{Kind.name(o.kind)} from {source} to {target} would leave its memory")
         self.operation = self._table[0]  # whose arrays begin at byte 0 of a buffer each
 
-    @property
-    def images(self) -> int:
-        """Return the number of images."""
-        return int(self._table[0].images)
-
     def _extents(self) -> ctypes.Array[Extent]:
         written = (OUTPUT, SECOND) if self._table[0].kind in PACKS else (OUTPUT,)
-        return (Extent * len(self._sizes))(*(Extent(n, n if i in written else 0) for i, n in enumerate(self._sizes)))
+        return (Extent * len(self.sizes))(*(Extent(n, n if i in written else 0) for i, n in enumerate(self.sizes)))
 
     def write(self, x: Array, out: Array, *parameters: Array) -> None:
         """Write the result for ``x`` into memory."""
