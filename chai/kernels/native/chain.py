@@ -20,7 +20,7 @@ from . import Link, NativeLayer
 from .joined import joined
 from .library import ALIGNMENT, Library, RunArguments, address, aligned
 from .order import OperationBlobs, arena, order
-from .single import OTHERS, SHARED, others
+from .single import OTHERS, SHARED, set_others
 from .table import FLOATS, PACKS, Extent, Form, Kind, Operation, Table
 from .threads import threads
 
@@ -231,8 +231,7 @@ class NativeChain:
         operation.output_buffer = self._numbers.get(target.whole, ARENA)
         operation.input_offset += source.offset + offsets.get(source.whole, 0)
         operation.output_offset += target.offset + step.offset + offsets.get(target.whole, 0)
-        for name, buffer in zip(OTHERS, others([*map(self._buffer, step.others)])):
-            setattr(operation, name, buffer)
+        set_others(operation, [*map(self._buffer, step.others)])
         if step.others and isinstance(step.others[0], str):
             second = self._place(step.others[0])
             operation.second_offset += second.offset + step.second + offsets.get(second.whole, 0)

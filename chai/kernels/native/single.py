@@ -26,8 +26,7 @@ class Prepared:
     """
 
     def __init__(self, library: Library, operation: Operation, sizes: Sequence[int], ns: float = 0.0) -> None:
-        for name, buffer in zip(OTHERS, others(range(SECOND, len(sizes)))):
-            setattr(operation, name, buffer)
+        set_others(operation, range(SECOND, len(sizes)))
         self._library, self._table, self.sizes, self.ns = library, (Operation * 1)(operation), sizes, ns
         if library.check(self._table, self._extents()) >= 0:
             o = operation
@@ -82,6 +81,7 @@ class Single(Prepared):
         return out
 
 
-def others(buffers: Sequence[int]) -> tuple[int, ...]:
-    """Return for each field of ``OTHERS`` one of the buffers besides input and output, 0 if there are none."""
-    return tuple([buffers[i] if i < len(buffers) else buffers[0] if buffers else 0 for i in range(len(OTHERS))])
+def set_others(operation: Operation, buffers: Sequence[int]) -> None:
+    """Set each field of ``OTHERS`` to one of the buffers besides input and output, to 0 if there are none."""
+    for i, name in enumerate(OTHERS):
+        setattr(operation, name, buffers[i] if i < len(buffers) else buffers[0] if buffers else 0)
