@@ -220,13 +220,15 @@ def window_fields(window: Window) -> dict[str, int]:
 
 
 def window_of(values: Mapping[str, int]) -> Window:
-    """Return the window that these fields describe."""
-    return Window(
+    """Return the window that these fields describe. Raises DeviceError for a size below 1."""
+    window = Window(
         (values["kernel_h"], values["kernel_w"]),
         (values["stride_h"], values["stride_w"]),
         (values["pad_h"], values["pad_w"]),
         (values["dilation_h"], values["dilation_w"]),
     )
+    window_fields(window)  # which checks the sizes
+    return window
 
 
 # -- requantisation

@@ -257,6 +257,14 @@ def conv(**changes: Any) -> Case:
     return Case(task, address, shapes, [])
 
 
+def filters(**changes: Any) -> Case:
+    weights = np.arange(-81, 81, dtype=np.int8).reshape(18, 1, 3, 3)
+    r, window = Requantization(np.full((18, 1, 1), 5), 7, -32, 31), Window((3, 3), (2, 1), (1, 1))
+    task = replace(Depthwise(("in",), "out", ("conv1",), weights, np.arange(18), window, 18, r), **changes)
+    address = {"in": Placed(0x1000, 64), "out": Placed(0x8000, 64)}
+    return Case(task, address, {"in": (2, 18, 5, 17), "out": (2, 18, 3, 17)}, [])
+
+
 def eltwise(**changes: Any) -> Case:
     r = Requantization(np.array(1), 16, 0, 127)
     task = replace(Eltwise(("a", "b"), "c", ("sum",), (1 << 16, -3), None, r), **changes)

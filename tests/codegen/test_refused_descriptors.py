@@ -16,7 +16,7 @@ from chai.overlay.layout import Placed
 from chai.overlay.records import pack, unpack
 from chai.tasks.fields import Operands, TaskConstants
 from chai.tasks.window import Window
-from tests.codegen.cases import WHERE, Z2, Case, average, conv, copy, eltwise, encoded
+from tests.codegen.cases import WHERE, Z2, Case, average, conv, copy, eltwise, encoded, filters
 from tests.tasks.common import narrow
 
 
@@ -102,6 +102,15 @@ def test_places_that_do_not_fit() -> None:
         replace(case, shapes={b: (65536, *s[1:]) for b, s in case.shapes.items()}).encode()
     with pytest.raises(DeviceError, match=r"tag = 65536 is outside"):
         case.encode(tag=65536)
+
+
+@pytest.mark.parametrize("name", ["kernel_h", "kernel_w", "stride_h", "stride_w", "dilation_h", "dilation_w"])
+@pytest.mark.parametrize("case", [conv(), filters(), average()], ids=["conv", "depthwise", "pool"])
+def test_windows_without_a_size_are_not_decoded(case: Case, name: str) -> None:
+    descriptor, constants = case.encode()
+    changed = pack(Z2.descriptor, {**unpack(Z2.descriptor, descriptor), name: 0})
+    with pytest.raises(DeviceError, match=f"descriptor: {name} = 0 is less than 1"):
+        case.decode(changed, constants)
 
 
 def test_an_overlay_without_the_unit() -> None:
