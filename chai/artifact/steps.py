@@ -281,7 +281,7 @@ class StepReader:
             images, rows, columns = some
             left[i] -= prod(counts[:3])
             pieces.append(Piece(i, images, rows, columns))
-        if any(left):
+        if any(left) or {piece.task for piece in pieces if piece.begins} != {*range(len(outputs))}:
             raise self.file.error("header: pieces: some images, rows or columns of a task are missing, or twice there")
         return pieces
 

@@ -453,6 +453,15 @@ def test_further_images_of_a_task(refused: Callable[..., ChaiError], name: str, 
     assert words in str(refused(change, name="pieces"))
 
 
+def test_pieces_of_a_task_without_its_first_image(refused: Callable[..., ChaiError]) -> None:
+    def change(header: dict[str, Any], _: dict[str, bytes]) -> None:
+        pieces = segment(header)["pieces"]
+        assert [piece[:3] for piece in pieces[:2]] == [[0, 0, 1], [0, 1, 1]]
+        pieces[0] = pieces[1]  # as many pixels as before
+
+    assert "some images, rows or columns of a task are missing, or twice there" in str(refused(change, name="pieces"))
+
+
 def test_blobs_in_one_another_without_end(file: Path) -> None:
     """They are refused at once: each of them is looked up through all that it lies in."""
     most = limits().views
