@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 class CompiledSource:
-    """A .chai file, as a PrototxtSource. Neither prototxt nor caffemodel is read; operations that need them raise UsageError.
+    """Source of a Net's plan in a .chai file. Operations that need a prototxt or caffemodel raise UsageError: neither is read.
 
     The engines that ``options`` name must be those of the file.
     """

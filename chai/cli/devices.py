@@ -182,7 +182,7 @@ def _test(args: argparse.Namespace) -> int:
 
 @contextmanager
 def _watched() -> Iterator[None]:
-    """Have another process print HANGS unless the context ends in time: in such an access no thread of this one runs."""
+    """Start a process that prints HANGS unless the context ends in time: during a hanging access no thread here runs."""
     command = [sys.executable, "-I", "-S", "-c", WATCH, str(PATIENCE), HANGS]
     with subprocess.Popen(command, stdin=subprocess.PIPE):  # leaving it closes the input, and waits
         yield

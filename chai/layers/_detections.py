@@ -1,4 +1,4 @@
-"""Base of the layers that write boxes, and the limits of all that have many of them."""
+"""Base class of the layers that write boxes, and limits on the number of boxes."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class MaxUnpool(Layer):
 
     @dataclass(frozen=True)
     class Params:
-        """Those of both layers."""
+        """Parameters of the Upsample and of the Pooling."""
 
         upsample: Upsample.Params
         pooling: Pooling.Params

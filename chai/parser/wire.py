@@ -151,7 +151,7 @@ class Walk:
 
 
 def signed(value: int) -> int:
-    """Return the signed number of 64 bits that an unsigned one stands for."""
+    """Return the signed number with the same 64 bits as an unsigned one."""
     return value - 2**64 if value >= 2**63 else value
 
 

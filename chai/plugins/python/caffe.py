@@ -159,7 +159,7 @@ def _object(x: Any, cls: type, param_str: str, phase: int) -> _CaffeObject:
 
 
 def _renew(data: dict[str, Any]) -> None:
-    """Have ``shapes`` call reshape again."""
+    """Make ``shapes`` call reshape again."""
     data["caffe"].sizes = None
 
 
