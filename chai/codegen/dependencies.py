@@ -154,14 +154,15 @@ class _ByteHistory:
         for first, last in self._cut(runs):
             for i in range(first, last):
                 piece = history[i]
-                if piece not in known:
+                now = known.get(piece)
+                if now is None:
                     if piece.blob is None or piece.columns:
                         raise DeviceError(f"blob {blob!r} is read before anything has written it")
                     if piece.blob != whole:
                         raise DeviceError(f"another blob is written over {blob!r}, which is still read")
                     after |= piece.written
-                    known[piece] = _Bytes(whole, piece.written, piece.read | reader)
-                history[i] = known[piece]
+                    now = known[piece] = _Bytes(whole, piece.written, piece.read | reader)
+                history[i] = now
         return after
 
     def write(self, runs: Iterable[tuple[int, int]], now: _Bytes, first_column: int = 0) -> Finished:
@@ -169,12 +170,14 @@ class _ByteHistory:
 
         A strip has its columns from ``first_column`` on, after those before it: it waits for nothing that the first one did not.
         """
-        after = NONE
+        after, bounds, history = NONE, self.bounds, self.history
         before: set[_Bytes] = set()
         for first, last in self._cut(runs):
-            before.update(self.history[first:last])
-            self.history[first:last] = [now]
-            self.bounds[first:last] = [self.bounds[first]]
+            before.add(history[first])
+            history[first] = now
+            if last - first > 1:
+                before.update(history[first + 1 : last])
+                del history[first + 1 : last], bounds[first + 1 : last]
         for piece in before:
             if first_column:
                 if (piece.blob, piece.columns) != (now.blob, first_column):
@@ -193,7 +196,9 @@ class _ByteHistory:
             if bounds[first] != begin:
                 bounds.insert(first, begin)
                 history.insert(first, history[first - 1])
-            last = bisect_left(bounds, end, first)
+            last = first + 1
+            if bounds[last] < end:
+                last = bisect_left(bounds, end, last)
             if bounds[last] != end:
                 bounds.insert(last, end)
                 history.insert(last, history[last - 1])
