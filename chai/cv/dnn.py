@@ -14,7 +14,7 @@ from typing import Any
 from chai.blob import Array
 from chai.env import env
 from chai.errors import UsageError
-from chai.images.opencv import PixelNumbers, blob_of
+from chai.images.opencv import PixelNumbers, blob_of, channel_means
 from chai.net import Net as ChaiNet
 from chai.runtime.batches import input_of, numbers
 from chai.util.lazy_numpy import np
@@ -36,9 +36,9 @@ class CvNet:
         """Feed an input, the first one without a name: (blob - mean per channel) * scalefactor."""
         name = input_of(self.net.graph, self.net.name, name or next(iter(self.net.inputs), ""))
         array = numbers(name, blob)
-        if mean is not None and np.any(mean):
-            means = np.ravel(np.asarray(mean, np.float32))[: array.shape[1]]
-            array = array - means.reshape(1, -1, *[1] * (array.ndim - 2))
+        means = channel_means("setInput", () if mean is None else mean, array.shape[1] if array.ndim > 1 else 1)
+        if means.any():
+            array = array - means.astype(np.float32).reshape(-1, *[1] * (array.ndim - 2))
         self._feeds[name] = array if scalefactor == 1 else array * np.float32(scalefactor)
 
     def forward(self, outputName: str | Sequence[str] | None = None) -> Any:  # noqa: N803

@@ -57,6 +57,21 @@ def blob_of(images: Iterable[Any], size: Sequence[int], crop: bool, numbers: Pix
     return np.stack(items)
 
 
+def channel_means(call: str, mean: Any, channels: int) -> Array:
+    """Return the mean of each channel, 0 where ``mean`` has none, as in OpenCV. Raises UsageError for more than 4."""
+    try:
+        values = np.asarray(mean, np.float64).ravel()
+    except (TypeError, ValueError):
+        raise UsageError(f"{call}: mean {mean!r}: expected a number, or one per channel") from None
+    if len(values) > 4:
+        raise UsageError(f"{call}: mean of {len(values)} numbers, expected one per channel, 4 at most")
+    if channels > 4 and values.any():
+        raise UsageError(f"{call}: mean for {channels} channels, expected 4 at most", hint="subtract it before")
+    means = np.zeros(max(4, channels))
+    means[: len(values)] = values
+    return means[:channels]
+
+
 def resize(pixels: Array, height: int, width: int, scales: tuple[float, float] | None = None) -> Array:
     """Resize (H, W, C) bilinearly, as cv2.resize does; ``scales``: of rows and columns, instead of the sizes' ratios."""
     rows, columns = scales or (pixels.shape[0] / height, pixels.shape[1] / width)
@@ -105,17 +120,13 @@ def _item(pixels: Array, numbers: PixelNumbers) -> Array:
     scale, mean, swap, bytes_wanted = numbers
     if swap and pixels.shape[2] > 2:
         pixels = pixels[..., [2, 1, 0, 3][: pixels.shape[2]]]
-    means = np.zeros(4)
-    values = np.atleast_1d(np.asarray(mean, np.float64)).ravel()
-    if len(values) > 4:
-        raise UsageError(f"blobFromImage: mean of {len(values)} numbers, expected one per channel, 4 at most")
-    means[: len(values)] = values
+    means = channel_means("blobFromImage", mean, pixels.shape[2])
     if bytes_wanted:
         if pixels.dtype != np.uint8 or means.any() or scale != 1:
             raise UsageError("blobFromImage: a blob of bytes needs an image of bytes, without mean and scale")
         return pixels.transpose(2, 0, 1)
     floats = pixels if pixels.dtype.name in FLOATS else pixels.astype(np.float32)
-    item: Array = (floats - means[: pixels.shape[2]].astype(floats.dtype)) * floats.dtype.type(scale)
+    item: Array = (floats - means.astype(floats.dtype)) * floats.dtype.type(scale)
     return item.astype(np.float32).transpose(2, 0, 1)
 
 

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -139,6 +140,49 @@ def test_the_layers_and_outputs_of_a_net(folder: Path) -> None:
         net.forward("conv3")
     with pytest.raises(chai.UsageError, match="'image' is no input of edges"):
         net.setInput(x, "image")
+
+
+def identity(folder: Path, shape: tuple[int, ...]) -> Path:
+    """A network whose output is its input."""
+    dims = " ".join(f"dim: {n}" for n in shape)
+    path = folder / "identity.prototxt"
+    path.write_text(
+        f'name: "identity" input: "data" input_shape {{ {dims} }}\n'
+        'layer { name: "same" type: "Power" bottom: "data" top: "same" }\n'
+    )
+    return path
+
+
+@needs_opencv
+@pytest.mark.parametrize("shape", [(2, 3, 4, 5), (1, 1, 3, 2), (2, 4, 3), (5,)], ids=str)
+@pytest.mark.parametrize("mean", [4, (4,), (4, 5), (0, 5), (4, 5, 6), (4, 5, 6, 7), ()], ids=str)
+def test_means_are_those_of_opencv(tmp_path: Path, shape: tuple[int, ...], mean: Any) -> None:
+    """Channels that it has no mean for keep their numbers; a blob without channels has the first mean."""
+    import cv2
+
+    x = np.random.default_rng(5).standard_normal(shape).astype(np.float32)
+    answers = []
+    for module in (cv2, cv):
+        net = module.dnn.readNetFromCaffe(str(identity(tmp_path, shape)))
+        net.setInput(x, "data", 0.5, mean)
+        answers.append(net.forward().reshape(shape))
+    assert np.allclose(*answers, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mean", "message"),
+    [
+        ((1, 3, 2, 2), (1, 2, 3, 4, 5), "setInput: mean of 5 numbers, expected one per channel, 4 at most"),
+        ((1, 5, 2, 2), 1, "setInput: mean for 5 channels, expected 4 at most"),
+        ((1, 3, 2, 2), "red", "setInput: mean 'red': expected a number, or one per channel"),
+    ],
+)
+def test_means_that_opencv_does_not_take(tmp_path: Path, shape: tuple[int, ...], mean: Any, message: str) -> None:
+    net = cv.dnn.readNetFromCaffe(identity(tmp_path, shape))
+    with pytest.raises(chai.UsageError, match=message):
+        net.setInput(np.ones(shape, np.float32), mean=mean)
+    net.setInput(np.ones(shape, np.float32), mean=0)
+    assert np.array_equal(net.forward(), np.ones(shape))
 
 
 def test_either_order_another_device_and_a_compiled_network(folder: Path) -> None:

@@ -85,6 +85,7 @@ def test_a_resized_picture_by_hand() -> None:
         ([image(4, 5, 3)], {"size": (2.5, 7)}, "expected width and height in pixels"),
         ([image(4, 5, 3)], {"size": (65_535, 65_535)}, "blob_elements"),
         ([image(4, 5, 3)], {"mean": (1, 2, 3, 4, 5)}, "mean of 5 numbers"),
+        ([image(4, 5, 3)], {"mean": "red"}, "blobFromImage: mean 'red': expected a number, or one per channel"),
         ([image(4, 5, 3)], {"mean": 1, "bytes_wanted": True}, "without mean and scale"),
     ],
 )
