@@ -166,13 +166,13 @@ class Net:
         """Run any number of items in batches of the net's size, the last padded with zeros; return copies, in order."""
         self._check_inputs(kwargs)
         arrays = {name: np.asarray(values) for name, values in kwargs.items()}
-        items = {len(a) for a in arrays.values()}
+        items = {len(a) if a.ndim else 0 for a in arrays.values()}
         if len(items) != 1 or 0 in items:
             raise UsageError(f"forward_all: expected the same number of items for every input, found {sorted(items)}")
         total, size = items.pop(), self._batch
         parts_of: dict[str, list[Array]] = {}
         self._take_params()
-        first = {name: np.asarray(arrays[name][: max(size, IMAGES)], np.float32) for name in self.inputs}
+        first = {name: np.asarray(arrays[name][: max(size, IMAGES)], np.float32) for name in self.net.inputs}
         ahead(self.net, (first,), dict)
         for at in range(0, total, size):
             batch: dict[str, Any] = {n: a[at : at + size] for n, a in arrays.items()}

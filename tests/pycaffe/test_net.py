@@ -277,6 +277,21 @@ def test_forward_all_runs_batches_and_fills_up_the_last(items: int) -> None:
         assert np.allclose(results["pool/4x4"][i], alone.blobs["pool/4x4"][0], atol=1e-5)
     with pytest.raises(chai.UsageError, match=r"expected the same number of items for every input, found \[0\]"):
         net.forward_all(data=x[:0])
+    with pytest.raises(chai.UsageError, match=r"expected the same number of items for every input, found \[0\]"):
+        net.forward_all(data=3)
+
+
+def test_forward_all_needs_no_input_that_nobody_reads(tmp_path: Path) -> None:
+    path = tmp_path / "unread.prototxt"
+    path.write_text(
+        'layer { name: "in" type: "Input" top: "data" top: "unread" input_param { shape { dim: 2 dim: 3 } } }\n'
+        'layer { name: "plus" type: "Power" bottom: "data" top: "plus" power_param { shift: 1 } }\n'
+    )
+    x = np.random.default_rng(4).random((5, 3)).astype(np.float32)
+    for inputs in ({"data": x}, {"data": x, "unread": 7 * x}):
+        results = caffe.Net(path, caffe.TEST).forward_all(**inputs)
+        assert np.array_equal(results["plus"], x + 1)
+    assert np.array_equal(results["unread"], 7 * x)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 1, 5, 7), (3,), ()])
