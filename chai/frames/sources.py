@@ -173,10 +173,12 @@ def _filled(read: Callable[[int], bytes], size: int) -> bytearray:
 
 def _reader(file: BinaryIO, stop: Stop) -> Callable[[int], bytes]:
     """Return a function that reads up to so many bytes. It raises VideoStopped when the video was stopped."""
+    ready = select.poll()  # select takes no descriptor above 1,023
+    ready.register(file, select.POLLIN)
 
     def read(size: int) -> bytes:
         while not stop.stopped:
-            if select.select([file], [], [], WAIT)[0]:
+            if ready.poll(WAIT * 1000):
                 return os.read(file.fileno(), size)
         raise VideoStopped
 

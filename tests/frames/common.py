@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import lru_cache
 from pathlib import Path
+from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import Any
 
 import numpy as np
@@ -94,6 +97,22 @@ def mjpeg(path: Path, count: int) -> list[Truth]:
     frames = list(clip(count))
     path.write_bytes(b"".join(jpeg(frame) for frame, _ in frames))
     return [truth for _, truth in frames]
+
+
+@contextmanager
+def many_open_files() -> Iterator[None]:
+    """Let every new file have a descriptor of 1,024 or more, which select.select does not take."""
+    soft, hard = getrlimit(RLIMIT_NOFILE)
+    if hard < 2048:
+        pytest.skip(f"a process may have no more than {hard} files open")
+    with ExitStack() as open_files:
+        open_files.callback(setrlimit, RLIMIT_NOFILE, (soft, hard))
+        setrlimit(RLIMIT_NOFILE, (max(soft, 2048), hard))
+        last = 0
+        while last < 1024:
+            last = os.open(os.devnull, os.O_RDONLY)
+            open_files.callback(os.close, last)
+        yield
 
 
 def pyav() -> Any:

@@ -16,6 +16,8 @@ from chai.frames.frame import RawFrame
 from chai.frames.sources import source
 from chai.frames.threads import Stop
 
+from .common import many_open_files
+
 HEIGHT, WIDTH = 5, 7
 FRAMES = np.random.default_rng(6).integers(0, 256, (4, HEIGHT, WIDTH, 3), np.uint8)
 
@@ -52,6 +54,13 @@ def test_frames_of_any_blocks(monkeypatch: pytest.MonkeyPatch, block: int) -> No
     assert error == ""
     np.testing.assert_array_equal([np.asarray(frame.data) for frame in frames], FRAMES)
     assert [(frame.number, frame.name) for frame in frames[:2]] == [(0, "stdin[0]"), (1, "stdin[1]")]
+
+
+def test_a_pipe_with_a_large_descriptor(monkeypatch: pytest.MonkeyPatch) -> None:
+    with many_open_files():
+        frames, error = read(monkeypatch, FRAMES.tobytes(), 100)
+    assert error == ""
+    np.testing.assert_array_equal([np.asarray(frame.data) for frame in frames], FRAMES)
 
 
 def test_a_torn_frame_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

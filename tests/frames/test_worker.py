@@ -28,7 +28,7 @@ from chai.frames.worker.process import VideoJob
 from chai.limits import limits
 from tests.leftovers import Leftovers
 
-from .common import HEIGHT, WIDTH, clip, pyav
+from .common import HEIGHT, WIDTH, clip, many_open_files, pyav
 
 pytestmark = pytest.mark.extras
 FRAMES = 30
@@ -180,6 +180,14 @@ def test_a_process_that_dies_or_lies(tmp_path: Path, child: Any, code: str, word
     with pytest.raises(ParseError) as error:
         read(tmp_path / "a.mp4")
     assert words in error.value.headline
+
+
+def test_a_process_at_a_large_descriptor(tmp_path: Path, child: Any) -> None:
+    child(f"{FRAME}os.write(1, frame * 3 + struct.pack('{HEADER.format}', 0, 2, 0) + b'{{}}')")
+    (tmp_path / "a.mp4").write_bytes(b"1234")
+    with many_open_files():
+        frames = read(tmp_path / "a.mp4")
+    np.testing.assert_array_equal([frame.data for frame in frames], [np.arange(18).reshape(2, 3, 3)] * 3)
 
 
 def test_a_process_that_hangs(tmp_path: Path, child: Any, monkeypatch: pytest.MonkeyPatch) -> None:

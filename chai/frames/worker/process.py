@@ -91,9 +91,11 @@ class _VideoProcess:
         assert self.child.stdout is not None
         file, data, done = self.child.stdout.fileno(), bytearray(count), 0
         view = memoryview(data)
+        ready = select.poll()  # select takes no descriptor above 1,023
+        ready.register(file, select.POLLIN)
         end = monotonic() + limits().frame_seconds
         while done < count:
-            if not select.select([file], [], [], max(0.0, end - monotonic()))[0]:
+            if not ready.poll(1000 * max(0.0, end - monotonic())):
                 raise self._wrong(f"there was no frame for {limits().frame_seconds} s, the limit frame_seconds")
             size = os.readv(file, [view[done:]])
             if self.stop.stopped:
