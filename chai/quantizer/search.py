@@ -36,6 +36,7 @@ from .writeback import check_form, save, save_formats
 
 log = logger("chai.quantizer")
 VIEWS = 2  # of an image
+WIDTHS = 8, 6  # bits of a code
 BUDGET = 0.1  # of the multiply-accumulates
 OUTPUTS, BOXES = JUDGES = "outputs", "boxes"  # what a network is judged by
 
@@ -78,11 +79,17 @@ class Request(Reading):
         if self.chaidnn and self.onnx:
             raise UsageError("chaidnn: CHaiDNN reads no ONNX files")
         widths = self.bits if isinstance(self.bits, tuple) else (self.bits,)
-        if not self.mixed and (len(widths) not in (1, 3) or not set(widths) <= {8, 6}):
-            raise UsageError(f"bits {spelled(self.bits)}: expected 8 or 6, three of them, or mixed")
+        if not self.mixed and (len(widths) not in (1, 3) or any(width not in WIDTHS for width in widths)):
+            message = f"bits {spelled(self.bits)}: expected 8 or 6, three of them, or mixed"
+            raise UsageError(message, hint="three are a tuple: (8, 6, 6)")
+        wider = self.wider or {}
+        if not isinstance(wider, Mapping) or any(
+            not isinstance(name, str) or width not in WIDTHS for name, width in wider.items()
+        ):
+            raise UsageError(f"wider {self.wider!r}: expected 8 or 6 by layer", hint='wider={"conv1": 8}')
         if self.judge not in JUDGES:
             raise UsageError(f"judge {self.judge!r}: expected one of {', '.join(JUDGES)}")
-        if self.effort not in EFFORTS:
+        if self.effort not in [*EFFORTS]:  # a list has no hash
             raise UsageError(f"effort {self.effort!r}: expected one of {', '.join(EFFORTS)}")
         self._check_output(Path(self.output))
 

@@ -343,10 +343,17 @@ def test_refusals(tmp_path: Path) -> None:
         quantize(path, None, batches(), tmp_path / "out.prototxt", effort="much")
     with pytest.raises(chai.UsageError, match="seed -1: expected 0 or more"):
         quantize(path, None, batches(), tmp_path / "out.prototxt", seed=-1)
-    wrong: list[Any] = [(8, 8), (), (8, 6, 7), 7]
+    not_hashable: Any = ["much"]
+    with pytest.raises(chai.UsageError, match=r"effort \['much'\]: expected one of fast, normal, best"):
+        quantize(path, None, batches(), tmp_path / "out.prototxt", effort=not_hashable)
+    wrong: list[Any] = [(8, 8), (), (8, 6, 7), 7, [8, 8, 8], (8, 8, [8])]
     for widths in wrong:
         with pytest.raises(chai.UsageError, match="expected 8 or 6, three of them, or mixed"):
             quantize(path, None, batches(), tmp_path / "out.prototxt", bits=widths)
+    wrong = [{"a": 0}, {"a": 5}, {"a": [8]}, {3: 8}, ["a"]]
+    for wider in wrong:
+        with pytest.raises(chai.UsageError, match=re.escape(f"wider {wider}: expected 8 or 6 by layer")):
+            quantize(path, None, batches(), tmp_path / "out.prototxt", wider=wider)
     with pytest.raises(chai.UsageError, match=r"the output is a \.prototxt"):
         quantize(path, None, batches(), tmp_path / "out.caffemodel")
     with pytest.raises(chai.UsageError, match="would be written over what it is made from"):
