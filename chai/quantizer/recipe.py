@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from ..errors import UsageError
+from ..util.data.dataclass_io import problem
+from .bias import SHARES
 from .ranges import METHODS
+from .weights import TOGETHER as JOINTLY
 
 AFTER = "after"
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A choice of calibration methods.
+    """A choice of calibration methods. Raises UsageError for one that is not there.
 
     ``ranges``      method for blob formats: one of ranges.METHODS, or AFTER for the least squared error in the
                     outputs of the layers that read the blob
@@ -26,8 +30,14 @@ class Recipe:
     ranges: str = field(default="mse", metadata={"choice": (*METHODS, AFTER)})
     weights: str = field(default="mse", metadata={"choice": ("max", "mse")})
     equalise: float = 0.0
-    rounding: str = "nearest"
-    bias: str = "kept"
+    rounding: str = field(default="nearest", metadata={"choice": ("nearest", *JOINTLY)})
+    bias: str = field(default="kept", metadata={"choice": ("kept", *SHARES)})
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            refusal = problem(each.metadata, getattr(self, each.name))
+            if refusal:
+                raise UsageError(f"recipe: {each.name} {refusal}")
 
     @property
     def fits(self) -> bool:

@@ -71,16 +71,19 @@ def test_an_interrupted_search_ends_as_if_it_had_not_been(tmp_path: Path, built:
     assert built == []
 
 
-def test_a_journal_with_recipes_of_another_version_is_refused(tmp_path: Path, built: list[Any]) -> None:
+@pytest.mark.parametrize(("method", "other", "field"), [("after", "behind", "ranges"), ("kept", "moved", "bias")])
+def test_a_journal_with_recipes_of_another_version_is_refused(
+    tmp_path: Path, built: list[Any], method: str, other: str, field: str
+) -> None:
     """Their costs would never be found again."""
     run(tmp_path, "whole", journal=tmp_path / "j", effort="fast")
     lines = [json.loads(line) for line in (tmp_path / "j").read_text().splitlines()]
     head, *records = [{k: v for k, v in line.items() if k not in ("crc", "schema")} for line in lines]
-    assert any('"after"' in record["recipe"] for record in records)
+    assert any(f'"{method}"' in record["recipe"] for record in records)
     with Journal(tmp_path / "older", head, key="recipe") as older:
-        older.add([{**record, "recipe": record["recipe"].replace("after", "behind")} for record in records])
+        older.add([{**record, "recipe": record["recipe"].replace(method, other)} for record in records])
     with pytest.raises(
-        UsageError, match=r"recipe of another version of chai\.ranges: behind is not implemented"
+        UsageError, match=rf"recipe of another version of chai\.{field}: {other} is not implemented"
     ) as caught:
         run(tmp_path, "again", journal=tmp_path / "older", effort="fast")
     assert "--restart" in str(caught.value.hint)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from chai.errors import UsageError
 from chai.graph import Graph
 from chai.quantizer import EFFORTS, PLAIN, Recipe, bias, weights
 from chai.quantizer.build import Built
@@ -32,6 +34,15 @@ def test_efforts_change_fields_that_there_are(effort: str) -> None:
     for stage in EFFORTS[effort]:
         assert changed(PLAIN, stage) or stage in EFFORTS[effort][1:]
     assert (TOGETHER in EFFORTS[effort]) == (effort != "fast")
+
+
+@pytest.mark.parametrize(
+    "values", [{"ranges": "nope"}, {"weights": "kl"}, {"rounding": "x"}, {"bias": ["mean"]}], ids=str
+)
+def test_methods_that_are_not_there(values: dict[str, Any]) -> None:
+    ((name, value),) = values.items()
+    with pytest.raises(UsageError, match=re.escape(f"recipe: {name} {value} is not implemented, only ")):
+        Recipe(**values)
 
 
 def test_a_change_needs_evidence() -> None:
