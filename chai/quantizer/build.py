@@ -30,8 +30,6 @@ from .writeback import bias_owner, folded_in
 # Second temperature at which networks are compared. Most images are classified so confidently that their KL at T = 1 hardly
 # reacts to errors. T = 2 makes every image count, but alone it overweights unlikely classes: the two costs are added.
 SOFT = 2.0
-HOPELESS = 2.0  # standard errors by which a recipe is worse on half of the images
-FEW = 16  # images, of which less tell nothing
 
 
 @dataclass
@@ -127,13 +125,12 @@ class RecipeBuilder:
                     hint=did_you_mean(name, names),
                 )
 
-    def judged(self, recipe: Recipe, best: Built | None = None) -> Built:
+    def judged(self, recipe: Recipe) -> Built:
         """Return the cost of a recipe, without the network that it builds.
 
         A recipe that fits weights or biases looks better on the images it was fitted on than on others, so it is
         cross-validated: fitted on every other batch and judged on the rest, then with the halves exchanged. With a
-        single batch this is not possible. A recipe that is hopeless on the first half, compared with ``best``, is not
-        tried on the second: the costs of those images are those of ``best`` plus the mean difference.
+        single batch this is not possible.
         """
         if not (recipe.fits or recipe.equalise) or not self.folds:
             return self.build(recipe)
@@ -141,25 +138,8 @@ class RecipeBuilder:
         for fold in self.folds:
             _, *by_batch = fold._built(recipe)
             costs.update(zip(fold.observed.numbers[fold.observed.fitted :], zip(*by_batch)))
-            plain, soft = (np.concatenate(each) for each in zip(*(costs[number] for number in sorted(costs))))
-            judged = Built(recipe, self.graph, {}, plain, plain + soft)
-            estimate = self._estimated(judged, costs.keys(), best) if best is not None else None
-            if estimate is not None:
-                return estimate
-        return judged
-
-    def _estimated(self, judged: Built, batches: Collection[int], best: Built) -> Built | None:
-        """Return a recipe whose costs on these batches show that it is hopeless, or None if they do not."""
-        ends = np.cumsum(self.observed.sizes)[:-1]
-        known = np.concatenate([np.full(len(each), n in batches) for n, each in enumerate(np.split(best.costs, ends))])
-        if known.all() or known.sum() < FEW:
-            return None
-        estimate = replace(judged, costs=best.costs.copy(), softened=best.softened.copy())
-        for all_, some in ((estimate.costs, judged.costs), (estimate.softened, judged.softened)):
-            all_[~known] += (some - all_[known]).mean()
-            all_[known] = some
-        more = (estimate.softened - best.softened)[known]
-        return estimate if more.mean() > HOPELESS * more.std() / np.sqrt(len(more)) else None
+        plain, soft = (np.concatenate(each) for each in zip(*(costs[number] for number in sorted(costs))))
+        return Built(recipe, self.graph, {}, plain, plain + soft)
 
     @cached_property
     def folds(self) -> list[RecipeBuilder]:

@@ -324,11 +324,11 @@ def _search(
     """
     tried: dict[Recipe, float] = {}
 
-    def attempt(recipe: Recipe, best: Built | None = None) -> Built:
+    def attempt(recipe: Recipe) -> Built:
         progress.begin(str(recipe))
         costs = journal.costs(recipe)
         if costs is None:
-            built = builder.judged(recipe, best)
+            built = builder.judged(recipe)
             journal.add(built)
         else:
             built = Built(recipe, builder.graph, {}, *costs)
@@ -344,7 +344,7 @@ def _search(
         base = kept[-1].recipe
         for recipe in changed(base, stage):
             if recipe not in tried:
-                built = attempt(recipe, kept[-1])
+                built = attempt(recipe)
                 if built.beats(kept[-1], stage.evidence):
                     kept.append(built)
     return kept, list(tried.items()), tried[PLAIN]

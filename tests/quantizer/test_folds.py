@@ -9,10 +9,13 @@ import pytest
 
 from chai.overlay import load
 from chai.passes.fuse_relu import fuse_relu
-from chai.quantizer import Recipe
-from chai.quantizer.build import Built, RecipeBuilder
+from chai.quantizer import PLAIN, Recipe
+from chai.quantizer.build import RecipeBuilder
 from chai.quantizer.groups import Codes
 from chai.quantizer.observe import Observed, folded, observe
+from chai.quantizer.progress import Known
+from chai.quantizer.recipe import SearchStage
+from chai.quantizer.search import _Progress, _search
 from tests.passes.common import DEEP, network
 
 LINES = f"""
@@ -91,30 +94,22 @@ def test_an_image_says_nothing_of_what_is_fitted_to_judge_it(tmp_path: Path, rec
     assert same == [False, False, True, False, True]
 
 
-def test_a_hopeless_recipe_is_not_tried_on_the_second_half(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Batches 1 and 3 are judged first; what the others would have cost is estimated from them."""
-    monkeypatch.setattr("chai.quantizer.build.FEW", sum(SIZES[1::2]))
-    recipe_builder = builder(tmp_path, batches())
-    runs = list[list[int]]()
+def test_every_recipe_is_tried_on_both_halves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However much worse it is than the best before it: each cost that is reported was measured."""
+    draw = np.random.default_rng(4)
+    recipe_builder = builder(tmp_path, [draw.standard_normal((17, 3, 12, 14)).astype(np.float32) for _ in range(2)])
+    runs: list[tuple[Recipe, list[int]]] = []
     built = RecipeBuilder._built
     monkeypatch.setattr(
-        RecipeBuilder, "_built", lambda self, recipe: runs.append(self.observed.numbers) or built(self, recipe)
+        RecipeBuilder,
+        "_built",
+        lambda self, recipe: runs.append((recipe, self.observed.numbers)) or built(self, recipe),
     )
-    whole = recipe_builder.judged(FITTED)
-    assert len(runs) == 2
-    half = np.concatenate([np.full(n, i in (1, 3)) for i, n in enumerate(SIZES)])
-    draw = np.random.default_rng(1)
-    for gain in (0.1, -0.1):  # of the best so far
-        del runs[:]
-        spread = draw.uniform(0.9, 1.1, len(half))
-        best = Built(FITTED, recipe_builder.graph, {}, whole.costs - gain * spread, whole.softened - gain * 3 * spread)
-        estimate = recipe_builder.judged(FITTED, best)
-        assert len(runs) == (1 if gain > 0 else 2)
-        np.testing.assert_array_equal(estimate.costs[half], whole.costs[half])
-        np.testing.assert_array_equal(estimate.softened[half], whole.softened[half])
-        if gain <= 0:
-            np.testing.assert_array_equal(estimate.costs, whole.costs)
-            continue
-        more = (whole.costs - best.costs)[half].mean()
-        np.testing.assert_allclose(estimate.costs[~half], best.costs[~half] + more)
-        assert not estimate.beats(best, -1.0)
+    good, bad = {"ranges": "mse", "weights": "mse", "rounding": "compensated"}, {"rounding": "nearest", "bias": "mean"}
+    progress = _Progress(lambda what, share: None, None, (), 1)
+    kept, tried, _ = _search(
+        recipe_builder, None, [SearchStage((good,)), SearchStage((bad,))], progress, Known(None, {})
+    )
+    costs = [cost for _, cost in tried]
+    assert [best.recipe for best in kept] == [PLAIN, Recipe(**good)] and costs[2] > costs[1]
+    assert runs == [(PLAIN, [0, 1]), *((recipe, half) for recipe, _ in tried[1:] for half in ([0, 1], [1, 0]))]

@@ -32,11 +32,11 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[Recipe]:
     seen: list[Any] = []
     judged = RecipeBuilder.judged
 
-    def counted(self: RecipeBuilder, recipe: Recipe, best: Built | None = None) -> Built:
+    def counted(self: RecipeBuilder, recipe: Recipe) -> Built:
         if seen[:1] == [None] and len(seen) == 5:
             raise Killed
         seen.append(recipe)
-        return judged(self, recipe, best)
+        return judged(self, recipe)
 
     monkeypatch.setattr(RecipeBuilder, "judged", counted)
     return seen

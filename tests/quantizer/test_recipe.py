@@ -68,7 +68,7 @@ class Table:
         self.costs = costs
         self.asked: list[Recipe] = []
 
-    def judged(self, recipe: Recipe, best: Built | None = None) -> Built:
+    def judged(self, recipe: Recipe) -> Built:
         self.asked.append(recipe)
         return built(recipe, self.costs[recipe])
 
