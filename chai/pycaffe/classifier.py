@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,9 @@ class Classifier(Net):
         They are the mean over ten crops, or the centre crop's alone.
         """
         images = [io.resize_image(im, self.image_dims) for im in inputs]
+        if not images:
+            shape = self.blobs[self.outputs[0]].shape[1:]
+            return np.zeros((0, prod(shape)) if oversample else (0, *shape), np.float32)
         crops = io.oversample(images, self.crop_dims)
         if not oversample:
             crops = crops[4::10]  # the centre of each

@@ -155,6 +155,8 @@ def resize_image(im: Array, new_dims: Sequence[int], interp_order: int = 1) -> A
 
 def oversample(images: Sequence[Array], crop_dims: Sequence[int]) -> Array:
     """Return ten crops (10 N, h, w, K) of N images of one size: four corners and centre, then the same five mirrored."""
+    if not len(images):
+        raise UsageError("oversample: there is no image")
     (h, w), (height, width) = (tuple(map(int, d)) for d in (images[0].shape[:2], crop_dims))
     if height > h or width > w:
         raise UsageError(f"oversample: crops of {height}x{width} from images of {h}x{w}")

@@ -69,6 +69,16 @@ def test_without_image_dims_images_take_the_nets_size(echo: Path) -> None:
     assert np.allclose(net.predict([image])[0], mirrored.transpose(2, 0, 1).ravel())
 
 
+@pytest.mark.parametrize("layer", ["Flatten", "ReLU"])
+@pytest.mark.parametrize("oversample", [False, True])
+def test_no_images_have_no_scores(echo: Path, layer: str, oversample: bool) -> None:
+    echo.write_text(echo.read_text().replace("Flatten", layer))
+    net = caffe.Classifier(str(echo), None)
+    one = net.predict([RNG.random((2, 5, 3)).astype(np.float32)], oversample)
+    none = net.predict([], oversample)
+    assert none.shape == (0, *one.shape[1:]) and none.dtype == one.dtype
+
+
 def test_classifying_the_shipped_digits() -> None:
     folder = chai.util.paths.resource("prototxt", "digits_images")
     net = caffe.Classifier("digits", None, image_dims=(8, 8))

@@ -189,6 +189,9 @@ def test_ten_crops_of_each_image() -> None:
                 assert crops[10 * n + 5 + i, y, x, k] == images[n, top + y, left + 3 - x, k]
     with pytest.raises(chai.UsageError, match="crops of 9x4 from images of 8x11"):
         caffe.io.oversample(images, (9, 4))
+    for none in ([], images[:0]):
+        with pytest.raises(chai.UsageError, match="oversample: there is no image"):
+            caffe.io.oversample(none, (3, 4))
 
 
 # -- messages
