@@ -96,8 +96,8 @@ class PlacedProgram(Program):
         self._claiming = Mutex()  # of all three
         forgets(self)
 
-    def _memory(self, first: Any) -> Buffers:
-        """Return a set's buffers: all, or those that a further set does not share with the ``first`` one. Raises NoRoom."""
+    def _memory(self, sizes: Mapping[int, int], before: Any) -> Buffers:
+        """Return a set's buffers of these ``sizes``; all others are those of the set ``before``. Raises NoRoom."""
         raise NotImplementedError
 
     def _check(self, memory: Any) -> None:
@@ -203,7 +203,8 @@ class PlacedProgram(Program):
 
     def _placed(self) -> BlobSet:
         """Return a new set with the program in it."""
-        memory = self._memory(self._sets[0].memory if self._sets else None)
+        first = self._sets[0].memory if self._sets else None
+        memory = self._memory(self.segment.further if first else self.segment.sizes, first)
         try:
             place(self.segment, memory)
             self._check(memory)

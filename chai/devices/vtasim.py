@@ -35,15 +35,13 @@ class SimulatedProgram(PlacedProgram):
     """Each set is checked once, since neither its bytes nor its addresses change between runs."""
 
     segment: VtaSegment
+    _memory = CheckedBuffers
 
     def __init__(self, work: Work) -> None:
         super().__init__(work.chain or segment(work._replace(writes=work.writes or work.shapes)), work.views)
         self._chip = Chip(self.segment.machine)
         self._busy = Mutex()
         self._sets.append(self._placed())  # what is wrong with a program is found when it is compiled
-
-    def _memory(self, first: CheckedBuffers | None) -> CheckedBuffers:
-        return CheckedBuffers(self.segment.further if first else self.segment.sizes, first)
 
     def _check(self, memory: CheckedBuffers) -> None:
         memory.steps = self.segment.checked(memory.addresses, memory.bytes)

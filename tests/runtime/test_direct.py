@@ -227,9 +227,7 @@ def test_the_host_packs_while_the_device_works_and_not_without_room(
         assert np.array_equal(out["p"], right)
     assert overlaps[0]
     program.close()
-    monkeypatch.setattr(
-        program, "_memory", lambda first: no_room() if first else CheckedBuffers(program.segment.sizes, None)
-    )
+    monkeypatch.setattr(program, "_memory", lambda sizes, first: no_room() if first else CheckedBuffers(sizes, None))
     overlaps.clear()
     while packed.acquire(blocking=False):
         pass

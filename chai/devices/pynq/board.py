@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 from weakref import WeakSet
 
@@ -59,9 +59,9 @@ class Board:
         """Yield names of what no program shows, and what is wrong with it, "" if nothing is. Raises DeviceError."""
         yield from ()
 
-    def memory(self, segment: Any, first: PynqBuffers | None = None) -> PynqBuffers:
+    def memory(self, sizes: Mapping[int, int], first: PynqBuffers | None = None) -> PynqBuffers:
         """Return buffers for a program, or further ones than the ``first``. Raises NoRoom."""
-        return PynqBuffers(segment.further if first else segment.sizes, self.device, self.overlay.coherent, first)
+        return PynqBuffers(sizes, self.device, self.overlay.coherent, first)
 
     def check_program(self, segment: Any, memory: PynqBuffers) -> None:
         """Check a program that was placed in memory, before its first run. Raises DeviceError."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
@@ -99,13 +99,13 @@ class PynqProgram(PlacedProgram):
             self.device.forget(board)
             raise
 
-    def _memory(self, first: PynqBuffers | None) -> PynqBuffers:
+    def _memory(self, sizes: Mapping[int, int], first: PynqBuffers | None) -> PynqBuffers:
         board = self._board()
         try:
-            return board.memory(self.segment, first)
+            return board.memory(sizes, first)
         except NoRoom:
             gc.collect()  # unreferenced networks may still hold buffers
-            return board.memory(self.segment, first)
+            return board.memory(sizes, first)
 
     def _check(self, memory: PynqBuffers) -> None:
         self._board().check_program(self.segment, memory)

@@ -135,7 +135,7 @@ class PublishedBoard(Board):
 
     def _prove(self, proof: Proof) -> None:
         """Run a proof. Raises DeviceError if it does not come out right."""
-        memory = self.memory(proof.segment)
+        memory = self.memory(proof.segment.sizes)
         used, blobs = BlobSet(proof.segment, memory), dict(proof.inputs)
         try:
             place(proof.segment, memory)

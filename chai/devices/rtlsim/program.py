@@ -90,9 +90,7 @@ class RtlProgram(PlacedProgram):
     """A Chain. A run that does not end well takes the memory with it."""
 
     segment: Chain
-
-    def _memory(self, first: NoisyBuffers | None) -> NoisyBuffers:
-        return NoisyBuffers(self.segment.further if first else self.segment.sizes, first)
+    _memory = NoisyBuffers
 
     def run_in(
         self, used: BlobSet, blobs: dict[str, Array], packed: Collection[str] = NONE, unpacked: Collection[str] = NONE
