@@ -9,9 +9,9 @@ from __future__ import annotations
 from itertools import product
 
 from ..overlay import Overlay
+from ..overlay.sections import MEMORY_PORTS
 
 PROTOCOLS = {"zynq7000": "AXI3", "zynqmp": "AXI4"}
-READERS = ("m0", "m1", "m2", "m3")
 
 # (name, bits, whether the master drives it); A is the bits of an address, L those of a length, D and S of a beat and its strobes
 Signals = list[tuple[str, "int | str", bool]]
@@ -46,7 +46,7 @@ def wrapper(overlay: Overlay) -> str:
     for signal, width, out in _LITE:
         ports.append(_port(f"s_axi_{signal}", window if width == "A" else width, out))
         links.append(f".bus__{signal}(s_axi_{signal})")
-    masters = [(m, c) for m, c in product(READERS, _CHANNELS) if c == "read" or m in overlay.written_ports]
+    masters = [(m, c) for m, c in product(MEMORY_PORTS, _CHANNELS) if c == "read" or m in overlay.written_ports]
     for master, channel in masters:
         address, data, ids, driven = _CHANNELS[channel]
         for signal, width, out in [(address + each, width, out) for each, width, out in _ADDRESS] + data:

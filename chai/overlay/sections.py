@@ -12,6 +12,7 @@ BURST = 32  # words of the longest burst: an UltraScale+'s, as many as 16 beats 
 PAGE = 4096  # bytes, at whose end a burst ends
 RUN = 64  # beats that the window engine reads or writes in one piece, at most
 ANSWER = 10  # cycles from a response to the first beat of the burst it makes room for: by 1 x 1 convolutions in the RTL
+MEMORY_PORTS = "m0", "m1", "m2", "m3"  # of chai's own accelerator, which all read; ``Overlay.written_ports`` write, too
 ARRAY = "array"  # the architecture of chai's own accelerator, which a manifest without the key describes
 HOST_MODEL = "host_model"  # the section that ``host_model`` reads, when somebody asks for it
 LIMITS, COST = "limits", "cost"  # what decides which layers run on an overlay: its limits alone, or a host model, too

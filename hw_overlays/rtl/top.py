@@ -4,6 +4,7 @@ from amaranth.hdl import Cat, Const, Module, ResetSignal, Value, ValueLike
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from chai.overlay import Overlay
+from chai.overlay.sections import MEMORY_PORTS
 
 from .axi import AxiRead, AxiReader, AxiWrite, AxiWriter
 from .control import Control
@@ -12,8 +13,6 @@ from .ports import Stall, address_bits
 from .registers import AxiLite, address_bits as register_bits
 from .resets import with_reset
 from .streams import Slice, later
-
-READS = ("m0", "m1", "m2", "m3")  # memory ports
 
 
 class Accelerator(Component):
@@ -33,7 +32,7 @@ class Accelerator(Component):
         self.engines = {"array": array, "window": window}
         bits, beats = address_bits(overlay), (overlay.burst_beats, overlay.ports.words)
         members: dict[str, object] = {"bus": In(AxiLite(register_bits(overlay))), "interrupt": Out(1)}
-        members |= {f"{port}_read": Out(AxiRead(bits, *beats)) for port in READS}
+        members |= {f"{port}_read": Out(AxiRead(bits, *beats)) for port in MEMORY_PORTS}
         members |= {f"{port}_write": Out(AxiWrite(bits, *beats)) for port in overlay.written_ports}
         for engine in ENGINES:
             members |= {f"{engine}_finished": Out(1), f"{engine}_mac": Out(1), f"{engine}_stall": Out(Stall)}
@@ -42,7 +41,7 @@ class Accelerator(Component):
     def elaborate(self, platform: object) -> Module:
         m = Module()
         bits, beats = address_bits(self.overlay), (self.overlay.burst_beats, self.overlay.ports.words)
-        m.submodules.control = control = Control(self.overlay, len(READS), len(self.overlay.written_ports))
+        m.submodules.control = control = Control(self.overlay, len(MEMORY_PORTS), len(self.overlay.written_ports))
         connect(m, flipped(self.bus), control.bus)
         m.d.comb += self.interrupt.eq(control.interrupt)
         reset: Value = control.clear
@@ -84,7 +83,7 @@ class Accelerator(Component):
             clients["m0"].append((window.input_too, second))
         readers = {
             port: AxiReader(bits, [client.signature.words for client, _ in clients[port]], *beats)
-            for port in READS
+            for port in MEMORY_PORTS
             if clients[port]
         }
         results = {"m0": array.output, "m3": window.output}
@@ -111,10 +110,10 @@ class Accelerator(Component):
         channels = [reader.axi for reader in readers.values()], [writer.axi for writer in writers.values()]
         beats = [axi.rvalid & axi.rready for axi in channels[0]] + [axi.wvalid & axi.wready for axi in channels[1]]
         m.d.sync += control.moves.eq(Cat(*beats, array.mac, window.mac).any())
-        for number, port in enumerate(READS):
+        for number, port in enumerate(MEMORY_PORTS):
             idle = [parts[port].idle for parts in (readers, writers) if port in parts]
             m.d.comb += control.idle[number].eq(Cat(Const(1), *idle).all())
-        for ports, parts, channel in ((READS, readers, "read"), (self.overlay.written_ports, writers, "write")):
+        for ports, parts, channel in ((MEMORY_PORTS, readers, "read"), (self.overlay.written_ports, writers, "write")):
             for number, port in enumerate(ports):
                 if port in parts:
                     m.d.comb += getattr(control, f"{channel}_failed")[number].eq(parts[port].error)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from ...overlay.sections import PortLimits
+from ...overlay.sections import MEMORY_PORTS, PortLimits
 from .simulation import Simulation, untold
 
 ANSWER = 100  # cycles in which a register must answer
-READS = "m0_read", "m1_read", "m2_read", "m3_read"
-WRITES = "m0_write", "m2_write", "m3_write"  # those that the design has
+READS = tuple(f"{port}_read" for port in MEMORY_PORTS)
 
 
 class Accelerator:
@@ -33,7 +32,7 @@ class Accelerator:
         self.simulation = simulation
         simulation.bandwidth(bytes_per_cycle)
         self.channels = {name: simulation.axi_reads(name, *latency, pause) for name in READS}
-        writes = [name for name in WRITES if simulation.has(f"{name}__awvalid")]
+        writes = [f"{port}_write" for port in MEMORY_PORTS if simulation.has(f"{port}_write__awvalid")]
         self.channels |= {name: simulation.axi_writes(name, *latency, pause) for name in writes}
         if port:
             simulation.refresh(port.refresh_period, port.refresh_cycles)
