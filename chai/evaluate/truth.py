@@ -56,8 +56,8 @@ class Classes:
     def __init__(self, labels: Path | None, answers: Path | None) -> None:
         self.classes: dict[str, int] = {}
         for i, (_, line) in enumerate(_lines(labels)):
-            self.classes.setdefault(line.strip(), i)
-            self.classes.setdefault(line.split(" ")[0], i)
+            for name in filter(None, (line.strip(), line.split(" ")[0])):  # "" is the folder of a plain file name
+                self.classes.setdefault(name, i)
         self.listed: dict[str, int] = {}
         for number, line in _lines(answers):
             name, _, index = line.strip().rpartition(" ")

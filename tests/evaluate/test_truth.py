@@ -145,6 +145,15 @@ def test_bad_class_lines_are_refused_with_their_number(tmp_path: Path, line: str
     assert "truth.txt:2:1: expected a file name and a class number" in raised.value.headline
 
 
+def test_a_blank_label_is_no_folder(tmp_path: Path) -> None:
+    """It is a class of its own all the same: the lines after it have their numbers."""
+    path = tmp_path / "labels.txt"
+    path.write_text("cat\n\n  \n owl\nn01440764 fish\n")
+    known = Classes(path, None)
+    assert known(Path("pic.png")) is None
+    assert (known(Path("cat/a.png")), known(Path("owl/a.png")), known(Path("n01440764_1.png"))) == (0, 3, 4)
+
+
 def test_a_file_too_large_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "truth.jsonl"
     with open(path, "wb") as file:
