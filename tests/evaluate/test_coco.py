@@ -181,6 +181,7 @@ def changed(key: str, entry: int, **values: Any) -> dict[str, Any]:
         (changed("images", 0, id="5"), "id: expected a whole number, found '5'"),
         (changed("images", 0, file_name=""), "file_name: expected the name of an image"),
         (changed("images", 1, file_name="a.jpg"), "two images are 'a.jpg'"),
+        (changed("images", 1, id=5), "two images have id 5"),
         (changed("annotations", 0, image_id=7), "annotation 0: there is no image of its image_id"),
         (changed("annotations", 1, category_id=2), "annotation 1: area, iscrowd or category_id"),
         (changed("annotations", 1, bbox=[1, 2, 3]), "annotation 1: bbox: expected [x, y, width, height]"),

@@ -47,12 +47,15 @@ class CocoTruth:
         content = self._content(text(path, "coco_bytes"))
         classes = self._classes(content["categories"], labels)
         self.names = {index: labels[index] for index in classes.values()}
-        files = {self._key(image, "id"): self._name(image) for image in content["images"]}
+        files: dict[int, tuple[str, ...]] = {}
         self.listed: dict[tuple[str, ...], list[CocoBox]] = {}
-        for parts in files.values():
+        for image in content["images"]:
+            key, parts = self._key(image, "id"), self._name(image)
+            if key in files:
+                raise self._error(f"two images have id {str(key)[:40]}")
             if parts in self.listed:
                 raise self._error(f"two images are {'/'.join(parts)[:80]!r}")
-            self.listed[parts] = []
+            files[key], self.listed[parts] = parts, []
         for i, entry in enumerate(content["annotations"]):
             parts = files.get(self._key(entry, "image_id"), ())
             if not parts:
