@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
@@ -39,6 +39,7 @@ from ..truth import map_file
 
 Place = tuple[int, str, "int | None"]  # index of an image, its file, and its item in a .npy of several images
 Answer = dict[str, Any]  # {"records": [...]}, {"lost": "why"} or {"refused": an error}
+_CODE = ("*.py", "*.cl", "*.h")  # modules, and kernels in OpenCL with their headers
 
 
 @dataclass(frozen=True)
@@ -128,15 +129,22 @@ class Job:
         overlay = self.offload.get("overlay")
         files["overlay manifest"] = [(load(overlay) if overlay is not None else load()).path]
         files["mean image"] = [Path(self.mean)] if self.mean else []
-        files["custom layers"] = [f for place in map(Path, self.custom) for f in _python(place)]
+        files["custom layers"] = [f for place in map(Path, self.custom) for f in _code(place)]
         files["calibration images"] = [Path(f) for f in dict.fromkeys(file for _, file, _ in self.calibration)]
         files["true maps"] = sorted(Path(self.maps).glob("*.png")) if self.maps else []
         files["first image"] = [Path(self.sample)]
         return {role: _joint(paths) for role, paths in files.items()}
 
 
-def _python(place: Path) -> list[Path]:
-    return sorted(place.rglob("*.py")) if place.is_dir() else [place]
+def _code(place: Path) -> Iterator[Path]:
+    """Yield the files of custom layers in a place: modules and kernels of a folder, XML files and what they name."""
+    from ...plugins.opencl.reading import read  # which most runs do without
+
+    files = [place]
+    if place.is_dir():
+        files = sorted([*place.glob("*.xml"), *(file for kind in _CODE for file in place.rglob(kind))])
+    for file in files:
+        yield from (f for layer in read(file) for f in layer.files) if file.suffix == ".xml" else [file]
 
 
 def _joint(paths: Sequence[Path]) -> str:
