@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import sys
+import threading
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -10,9 +13,11 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from chai.errors import ChaiError, DeviceError
+from chai.evaluate.workers import processes
 from chai.evaluate.workers.dispatch import Part, batches, drive
 from chai.evaluate.workers.job import Place
 from tests.conftest import examples
+from tests.evaluate.guarded import until
 
 IMAGES: list[Place] = [(i, f"/photos/{i}.png", None) for i in range(23)]
 
@@ -95,3 +100,48 @@ def test_a_refusal_is_raised_as_it_was() -> None:
 
     with pytest.raises(DeviceError, match=r"^no board \(hint: plug it in\)$"):
         drive(Refusing([], frozenset(), []), batches(IMAGES, 2), lambda records: None)
+
+
+# -- processes
+
+MANY: Part = tuple((i, f"/photos/{i:08}.png", None) for i in range(4000))  # more than a pipe takes
+DEAF = "import os, time; os.write(1, b'\\n'); time.sleep(1000)"  # reads nothing
+PATIENT = """import json, os, sys
+sys.stdin.readline()
+for line in sys.stdin:
+    os.write(1, json.dumps({"records": [{"image": place[0]} for place in json.loads(line)]}).encode() + b"\\n")"""
+
+
+class AnyJob:
+    """What these workers do not read."""
+
+    def to_json(self) -> dict[str, Any]:
+        return {}
+
+
+def started(monkeypatch: pytest.MonkeyPatch, code: str, jobs: int) -> processes.Processes:
+    monkeypatch.setattr(processes, "command", lambda module: [sys.executable, "-c", code])
+    return processes.Processes(AnyJob(), jobs)  # type: ignore[arg-type]
+
+
+def test_a_worker_that_ends_before_it_has_read_its_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {*threading.enumerate()}
+    crew = started(monkeypatch, DEAF, 1)
+    crew.give(MANY)
+    assert crew.wait() == []  # a heartbeat
+    (worker,) = crew.workers
+    worker.process.kill()
+    os.waitid(os.P_PID, worker.process.pid, os.WEXITED | os.WNOWAIT)
+    assert until(crew.wait, "nothing is lost") == [(MANY, {"lost": "its worker ended by SIGKILL"})]
+    assert crew.room() == 1
+    crew.close()
+    until(lambda: {*threading.enumerate()} <= before, "a thread is left")
+
+
+def test_batches_larger_than_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = {*threading.enumerate()}
+    crew, seen = started(monkeypatch, PATIENT, 2), list[dict[str, Any]]()
+    drive(crew, [MANY[:1500], MANY[1500:3900], MANY[3900:]], seen.extend)
+    assert sorted(record["image"] for record in seen) == list(range(4000))
+    crew.close()
+    until(lambda: {*threading.enumerate()} <= before, "a thread is left")

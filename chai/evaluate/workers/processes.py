@@ -9,7 +9,10 @@ import json
 import os
 import selectors
 import subprocess
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+from threading import Thread
 from time import monotonic
 from typing import IO
 
@@ -28,17 +31,24 @@ ONE_THREAD = dict.fromkeys((*THREAD_LIMITS, "NUMBA_NUM_THREADS"), "1")
 class _Worker:
     process: subprocess.Popen[bytes]
     heard: float
-    unsent: bytes
+    unsent: SimpleQueue[bytes] = field(default_factory=SimpleQueue)  # lines; an empty one is the last
     received: bytes = b""
     part: Part | None = None
     since: float = 0.0
 
     @property
-    def pipes(self) -> tuple[IO[bytes], IO[bytes]]:
-        """Return its stdin and its stdout."""
-        assert self.process.stdin is not None
+    def stdout(self) -> IO[bytes]:
+        """Return the pipe of its answers."""
         assert self.process.stdout is not None
-        return self.process.stdin, self.process.stdout
+        return self.process.stdout
+
+    def send(self) -> None:
+        """Write what is unsent until the worker ends; in a thread, as a pipe takes 64 KiB before the worker reads."""
+        assert self.process.stdin is not None
+        with suppress(BrokenPipeError), self.process.stdin as pipe:  # its end is detected when its answers are read
+            for line in iter(self.unsent.get, b""):
+                pipe.write(line)
+                pipe.flush()
 
 
 class Processes:
@@ -61,18 +71,13 @@ class Processes:
         """Dispatch a batch to an idle worker, or to a new one."""
         worker = next((w for w in self.workers if w.part is None), None) or self._start()
         worker.part, worker.since = part, monotonic()
-        worker.unsent += json.dumps(part).encode() + b"\n"
-        self._send(worker)
+        worker.unsent.put(json.dumps(part).encode() + b"\n")
 
     def wait(self) -> list[tuple[Part, Answer]]:
         """Return the answers that have arrived, and lost batches: of workers that exited or were killed."""
         answers: list[tuple[Part, Answer]] = []
         for key, _ in self.events.select(0.5):
-            worker: _Worker = key.data
-            if key.fileobj is worker.pipes[0]:
-                self._send(worker)
-            elif worker in self.workers:
-                answers += self._receive(worker)
+            answers += self._receive(key.data)
         now = monotonic()
         for worker in list(self.workers):
             if now - worker.heard > PATIENCE:
@@ -95,30 +100,15 @@ class Processes:
             env={**os.environ, **ONE_THREAD},
             start_new_session=True,  # Ctrl-C must reach only the main process, which then kills this one
         )
-        worker = _Worker(process, monotonic(), self.job)
-        for stream in worker.pipes:
-            os.set_blocking(stream.fileno(), False)
-        self.events.register(worker.pipes[1], selectors.EVENT_READ, worker)
+        worker = _Worker(process, monotonic())
+        worker.unsent.put(self.job)
+        Thread(target=worker.send, daemon=True).start()
+        self.events.register(worker.stdout, selectors.EVENT_READ, worker)
         self.workers.append(worker)
         return worker
 
-    def _send(self, worker: _Worker) -> None:
-        """Write as much as the pipe takes now; the rest follows when it has room."""
-        stream = worker.pipes[0]
-        try:
-            worker.unsent = worker.unsent[os.write(stream.fileno(), worker.unsent) :]
-        except BlockingIOError:
-            pass
-        except BrokenPipeError:
-            worker.unsent = b""  # its end is detected when its answers are read
-        watched = stream in self.events.get_map()
-        if worker.unsent and not watched:
-            self.events.register(stream, selectors.EVENT_WRITE, worker)
-        elif watched and not worker.unsent:
-            self.events.unregister(stream)
-
     def _receive(self, worker: _Worker) -> list[tuple[Part, Answer]]:
-        data = os.read(worker.pipes[1].fileno(), 1 << 16)
+        data = os.read(worker.stdout.fileno(), 1 << 16)
         if not data:
             return self._lose(worker, "")
         worker.heard = monotonic()
@@ -142,7 +132,6 @@ class Processes:
         self.workers.remove(worker)
         worker.process.kill()
         worker.process.wait()
-        for stream in worker.pipes:
-            if stream in self.events.get_map():
-                self.events.unregister(stream)
-            stream.close()
+        worker.unsent.put(b"")
+        self.events.unregister(worker.stdout)
+        worker.stdout.close()
