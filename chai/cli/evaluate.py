@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
@@ -23,7 +22,7 @@ from ..evaluate.measure import Record
 from ..evaluate.outputs import Output, output as chosen_output, parse
 from ..evaluate.truth import Truth, map_file, truth
 from ..evaluate.workers.dispatch import Crew, batches, drive
-from ..evaluate.workers.job import Job, Place, places
+from ..evaluate.workers.job import Job, Place, numbered
 from ..evaluate.workers.processes import Processes
 from ..images import files as images
 from ..images.boxes import class_names
@@ -280,11 +279,11 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Loade
     asked, args.device = tuple(args.device), "null" if compiled else "float"
     prepared = inputs.prepare(args, files)
     options.check_formats(args, prepared.net.graph, "calibration")
-    paths = [Path(os.path.abspath(file)) for file in files]
-    todo = places(paths, len(prepared.shape))[: args.limit]
+    listed = list(islice(images.places(files, len(prepared.shape)), args.limit))
+    todo = numbered(listed)
     calibration: list[Place] = []
     if args.calibration:
-        calibration = places([Path(os.path.abspath(f)) for f in images.find([args.calibration])], len(prepared.shape))
+        calibration = numbered(images.places(images.find([args.calibration]), len(prepared.shape)))
     elif not compiled and not given(prepared.net.graph):
         calibration = todo[: max(args.batch, IMAGES)]
         basis = Basis(len(calibration), args.bits, options.scheme(args))
@@ -311,10 +310,7 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Loade
         custom=tuple(os.path.abspath(place) for place in (*env().custom, *args.custom)),
         calibration=() if compiled or given(prepared.net.graph) else tuple(calibration),
     ).sealed()
-    shown = {str(path): str(file) for path, file in zip(paths, files)}
-    several = Counter(file for _, file, _ in todo)
-    named = [shown[file] + (f"[{item}]" if several[file] > 1 else "") for _, file, item in todo]
-    return job, prepared, todo, named
+    return job, prepared, todo, [name for _, _, name in listed]
 
 
 def _preprocess(how: Preprocess, mean_file: Path | None) -> dict[str, Any]:

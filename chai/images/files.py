@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from io import BytesIO
 from pathlib import Path
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".ppm": "PPM", ".pgm": "PPM"}
 UNREAD = (".webp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".jp2", ".jxl")  # pictures, too, that chai does not read
+ImagePlace = tuple[Path, "int | None", str]  # file of an image, its item in a .npy of several, and the name of both
 log = logger("chai.images")
 
 # the transpose for each orientation of Exif, as numbers: newer versions of Pillow have them in an enum
@@ -177,27 +178,45 @@ class ImagePart(NamedTuple):
     window: PictureWindow = UNIT
 
 
+def places(files: Iterable[Path], rank: int) -> Iterator[ImagePlace]:
+    """Yield the place of every image; a .npy of at least ``rank`` axes (the input blob's) has several.
+
+    A file that cannot be read has one: reading it later raises the error.
+    """
+    for file in files:
+        items: Sequence[int | None] = [None]
+        if file.suffix.lower() == ".npy":
+            with suppress(ParseError, OSError):
+                array = npy.mapped(file)
+                items = range(len(array)) if array.ndim >= rank else items
+        yield from ((file, item, str(file) if len(items) == 1 else f"{file}[{item}]") for item in items)
+
+
+def one(file: str | Path, item: int | None, steps: Preprocess, shape: Shape) -> tuple[Feed, PictureWindow]:
+    """Return an image as Pictures of one, or an item of a .npy in float32, for an input blob, and what it shows."""
+    if Path(file).suffix.lower() != ".npy":
+        pictures, size = picture(file, steps, shape)
+        return pictures, steps.window(size, shape)
+    array = npy.mapped(file)
+    numbers = npy.floats(array if item is None else array[item], file)
+    return numbers, whole(*numbers.shape[:0:-1]) if numbers.ndim == 3 else UNIT
+
+
 def items(
     files: Iterable[Path], steps: Preprocess, shape: Shape, unread: Callable[[Path, ParseError], None]
 ) -> Iterator[tuple[ImagePart, Feed]]:
-    """Yield every image as Pictures of one, and every item of a .npy in float32, for an input blob of ``shape``.
+    """Yield every image for an input blob of ``shape``, as ``one`` reads it.
 
-    Call ``unread`` for a file that cannot be read.
+    Call ``unread`` once for a file that cannot be read, or not from some item on.
     """
     for file in files:
-        try:
-            if file.suffix.lower() != ".npy":
-                pictures, size = picture(file, steps, shape)
-                yield ImagePart(str(file), steps.window(size, shape)), pictures
-                continue
-            array = read_array(file)
-        except ParseError as error:
-            unread(file, error)
-            continue
-        alone = array.ndim < len(shape)
-        for i, item in enumerate([array] if alone else array):
-            name = str(file) if alone or len(array) == 1 else f"{file}[{i}]"
-            yield ImagePart(name, whole(*item.shape[:0:-1])) if item.ndim == 3 else ImagePart(name), item
+        for _, item, name in places([file], len(shape)):
+            try:
+                feed, window = one(file, item, steps, shape)
+            except ParseError as error:
+                unread(file, error)
+                break
+            yield ImagePart(name, window), feed
 
 
 def batches(items: Iterable[tuple[ImagePart, Feed]], size: int) -> Iterator[tuple[list[ImagePart], Feed]]:

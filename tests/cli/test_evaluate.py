@@ -441,3 +441,13 @@ def test_answers_for_other_images_are_refused_before_the_work(
     (tmp_path / "truth.txt").write_text(line)
     done = chai_command("evaluate", "digits", "--images", DIGITS, "--limit", "2", "--jobs", "1", option, "truth.txt")
     assert done.returncode == 2 and f"{option} truth.txt has no answer for any of the 2 images" in done.stderr
+
+
+@pytest.mark.parametrize(("names", "first"), [(["a.png", "a.png"], "a.png"), (["b.npy"], "b.npy[0]")])
+def test_names_of_images(chai_command, tmp_path: Path, names: list[str], first: str) -> None:  # type: ignore[no-untyped-def]
+    """A picture that is there twice has its name; an item of an array has its number, even if it is the only one that runs."""
+    (tmp_path / "a.png").write_bytes(next(DIGITS.glob("*.png")).read_bytes())
+    np.save(tmp_path / "b.npy", np.zeros((3, 1, 8, 8), np.uint8))
+    (tmp_path / "truth.txt").write_text("other.png 3\n")
+    done = chai_command("evaluate", "digits", "--images", *names, "--limit", str(len(names)), "--truth", "truth.txt")
+    assert done.returncode == 2 and f"hint: the first is {first}\n" in done.stderr, done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,9 @@ from PIL import Image
 
 from chai import ParseError, Preprocess, UsageError
 from chai.images import files
+from chai.images.window import UNIT, whole
 from chai.parser.schema import message_class
+from chai.util.data import npy as arrays
 from tests.images.test_preprocess import picture
 
 
@@ -123,3 +126,34 @@ def test_pictures_that_are_not_read_are_named(tmp_path: Path, caplog: pytest.Log
     with pytest.raises(UsageError, match="there is no image in"):
         files.find([tmp_path / "only"])
     assert [record.message[:45] for record in caplog.records] == [f"1 file is left out of {tmp_path / 'only'}"[:45]]
+
+
+def test_an_array_is_read_item_by_item(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only as many as are asked for, which matters in a file of gigabytes."""
+    pixels = np.random.default_rng(3).integers(0, 256, (5, 1, 3, 7), np.uint8)
+    np.save(tmp_path / "a.npy", pixels)
+    floats, shapes = arrays.floats, list[tuple[int, ...]]()
+    monkeypatch.setattr(arrays, "floats", lambda array, path: shapes.append(array.shape) or floats(array, path))
+    pairs = [*islice(files.items([tmp_path / "a.npy"], Preprocess(), (1, 1, 3, 7), pytest.fail), 2)]
+    assert [part for part, _ in pairs] == [(f"{tmp_path / 'a.npy'}[{i}]", whole(7, 3)) for i in range(2)]
+    assert all(np.array_equal(item, pixels[i]) and item.dtype == np.float32 for i, (_, item) in enumerate(pairs))
+    assert shapes == [(1, 3, 7)] * 2
+
+
+def test_what_cannot_be_read_is_told_once(tmp_path: Path) -> None:
+    """Of a file in which an item cannot be read, the items before it are images all the same."""
+    large = np.zeros((4, 2, 3, 7))
+    large[2:] = 1e300
+    for name, array in (("a", large), ("c", large[0]), ("d", large[:1]), ("e", np.ones(5))):
+        np.save(tmp_path / f"{name}.npy", array)
+    (tmp_path / "b.npy").write_bytes(b"no array")
+    told: list[str] = []
+    paths = sorted(tmp_path.iterdir())
+    steps, shape = Preprocess(), (1, 2, 3, 7)
+    parts = [part for part, _ in files.items(paths, steps, shape, lambda file, error: told.append(error.headline))]
+    names = [(Path(part.name).name, part.window) for part in parts]
+    assert names == [(name, whole(7, 3)) for name in ("a.npy[0]", "a.npy[1]", "c.npy", "d.npy")] + [("e.npy", UNIT)]
+    assert [line.partition(f"{tmp_path}/")[2][:20] for line in told] == ["a.npy: its numbers a", "b.npy: this is no re"]
+    listed = [(name, item) for _, item, name in files.places(paths, len(shape))]
+    assert [item for _, item in listed] == [0, 1, 2, 3, None, None, 0, None]
+    assert {*(part.name for part in parts)} < {*(name for name, _ in listed)}

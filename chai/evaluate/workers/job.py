@@ -7,6 +7,7 @@ chai are compared by checksum before its results count.
 from __future__ import annotations
 
 import json
+import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -24,10 +25,9 @@ from ...errors import ChaiError, ParseError, UsageError
 from ...images import files as images
 from ...images.pictures import Feed, item_shape, stacked
 from ...images.preprocess import Preprocess
-from ...images.window import PictureWindow, whole
+from ...images.window import PictureWindow
 from ...net import Net
 from ...overlay import load
-from ...util.data import npy
 from ...util.files import digest
 from ...zoo import is_compiled
 from ...zoo.locate import files_of, locate
@@ -155,11 +155,10 @@ def _joint(paths: Sequence[Path]) -> str:
 
 @dataclass(frozen=True)
 class _Image:
-    """An item of an input, its window in the image, the image's width and height, its true classes."""
+    """An item of an input, its window in the image, its true classes."""
 
     item: Feed
     window: PictureWindow
-    size: tuple[int, int]
     target: Array | None = None
 
 
@@ -223,19 +222,10 @@ class WorkerNetworks:
     def _try(self, file: str, item: int | None, target: bool = True) -> tuple[_Image | None, str]:
         """Return an image, or None and the reason."""
         try:
-            image = self._read(file, item)
+            image = _Image(*images.one(file, item, self.preprocess, self.job.shape))
             return replace(image, target=self._target(image, file, item)) if target else image, ""
         except (ParseError, OSError) as error:
             return None, error.message if isinstance(error, ParseError) else error.strerror or str(error)
-
-    def _read(self, file: str, item: int | None) -> _Image:
-        if not file.lower().endswith(".npy"):
-            picture, size = images.picture(file, self.preprocess, self.job.shape)
-            return _Image(picture, self.preprocess.window(size, self.job.shape), size)
-        mapped = npy.mapped(file)
-        array = npy.floats(mapped if item is None else mapped[item], file)
-        height, width = array.shape[1:] if array.ndim == 3 else (1, 1)
-        return _Image(array, whole(width, height), (width, height))
 
     def _target(self, image: _Image, file: str, item: int | None) -> Array | None:
         """Return the true class of each pixel; None if there is no file with them. Raises ParseError."""
@@ -243,8 +233,9 @@ class WorkerNetworks:
         if path is None or not path.is_file():
             return None
         target = images.read_classes(path)
-        if target.shape != image.size[::-1]:
-            sizes = f"is {show(target.shape[::-1])}, the image {show(image.size)} pixels"
+        size = int(image.window.width), int(image.window.height)
+        if target.shape != size[::-1]:
+            sizes = f"is {show(target.shape[::-1])}, the image {show(size)} pixels"
             raise ParseError(f"its true map {path} {sizes}", path=file)
         classes, highest = self.job.output.classes, int(target.max(initial=0, where=target != IGNORED))
         if classes is not None and highest >= classes:
@@ -322,18 +313,6 @@ def _ready(job: Mapping[str, Any]) -> WorkerNetworks:
     return _bench[0][1]
 
 
-def places(files: Iterable[Path], rank: int) -> list[Place]:
-    """Return every image of these files, numbered; a .npy of at least ``rank`` axes (the input blob's) has several."""
-    numbered: list[Place] = []
-    for file in files:
-        items: Sequence[int | None] = _items(file, rank) if file.suffix.lower() == ".npy" else [None]
-        numbered += [(len(numbered) + i, str(file), item) for i, item in enumerate(items)]
-    return numbered
-
-
-def _items(file: Path, rank: int) -> Sequence[int | None]:
-    try:
-        array = npy.mapped(file)
-    except (ParseError, OSError):
-        return [None]  # reading it later raises the error
-    return range(len(array)) if array.ndim >= rank else [None]
+def numbered(places: Iterable[images.ImagePlace]) -> list[Place]:
+    """Return images with numbers and absolute paths, as workers are told of them."""
+    return [(index, os.path.abspath(file), item) for index, (file, item, _) in enumerate(places)]
