@@ -192,27 +192,40 @@ def places(files: Iterable[Path], rank: int) -> Iterator[ImagePlace]:
         yield from ((file, item, str(file) if len(items) == 1 else f"{file}[{item}]") for item in items)
 
 
-def one(file: str | Path, item: int | None, steps: Preprocess, shape: Shape) -> tuple[Feed, PictureWindow]:
-    """Return an image as Pictures of one, or an item of a .npy in float32, for an input blob, and what it shows."""
-    if Path(file).suffix.lower() != ".npy":
+def reader(file: str | Path, steps: Preprocess, shape: Shape) -> Callable[[int | None], tuple[Feed, PictureWindow]]:
+    """Return a function that returns an item of a file for an input blob, and what it shows of the image.
+
+    An image is Pictures of one, an item of a .npy is float32. Raises ParseError, as the function does.
+    """
+
+    def read(_item: int | None) -> tuple[Feed, PictureWindow]:
         pictures, size = picture(file, steps, shape)
         return pictures, steps.window(size, shape)
+
+    if Path(file).suffix.lower() != ".npy":
+        return read
     array = npy.mapped(file)
-    numbers = npy.floats(array if item is None else array[item], file)
-    return numbers, whole(*numbers.shape[:0:-1]) if numbers.ndim == 3 else UNIT
+
+    def read_item(item: int | None) -> tuple[Feed, PictureWindow]:
+        numbers = npy.floats(array if item is None else array[item], file)
+        return numbers, whole(*numbers.shape[:0:-1]) if numbers.ndim == 3 else UNIT
+
+    return read_item
 
 
 def items(
     files: Iterable[Path], steps: Preprocess, shape: Shape, unread: Callable[[Path, ParseError], None]
 ) -> Iterator[tuple[ImagePart, Feed]]:
-    """Yield every image for an input blob of ``shape``, as ``one`` reads it.
+    """Yield every image for an input blob of ``shape``, as ``reader`` reads it.
 
     Call ``unread`` once for a file that cannot be read, or not from some item on.
     """
     for file in files:
+        read = None
         for _, item, name in places([file], len(shape)):
             try:
-                feed, window = one(file, item, steps, shape)
+                read = read or reader(file, steps, shape)
+                feed, window = read(item)
             except ParseError as error:
                 unread(file, error)
                 break

@@ -222,7 +222,7 @@ class WorkerNetworks:
     def _try(self, file: str, item: int | None, target: bool = True) -> tuple[_Image | None, str]:
         """Return an image, or None and the reason."""
         try:
-            image = _Image(*images.one(file, item, self.preprocess, self.job.shape))
+            image = _Image(*images.reader(file, self.preprocess, self.job.shape)(item))
             return replace(image, target=self._target(image, file, item)) if target else image, ""
         except (ParseError, OSError) as error:
             return None, error.message if isinstance(error, ParseError) else error.strerror or str(error)
