@@ -129,8 +129,9 @@ def _power(x: Array, y: Array) -> Any:
     return np.power(x, y.astype(x.dtype) if x.dtype.kind == "f" else y).astype(x.dtype)
 
 
-def _remainder(x: Array, y: Array) -> Any:
-    return np.fmod(x, y) if x.dtype.kind == "f" else np.mod(x, y)
+def _remainder(node: OnnxNode, x: Array, y: Array) -> Any:
+    of_c = x.dtype.kind == "f" or node.attributes.integer("fmod", 0)  # with the sign of x, not of y
+    return _binary(_of_numpy("fmod" if of_c else "mod"))(node, x, y)
 
 
 def _unary(function: Callable[[Array], Any]) -> Fold:
@@ -147,7 +148,7 @@ _OF_ONE = {
 }  # fmt: skip
 _FOLDS |= {operator: _binary(_of_numpy(name)) for operator, name in _OF_TWO.items()}
 _FOLDS |= {operator: _unary(_of_numpy(name)) for operator, name in _OF_ONE.items()}
-_FOLDS |= {"Div": _binary(_divided), "Pow": _binary(_power), "Mod": _binary(_remainder)}
+_FOLDS |= {"Div": _binary(_divided), "Pow": _binary(_power), "Mod": _remainder}
 _FOLDS |= {"Relu": _unary(lambda x: np.maximum(x, 0)), "Not": lambda _, x: np.logical_not(x)}
 
 
@@ -164,8 +165,8 @@ def _extreme(node: OnnxNode, *arrays: Array) -> Array:
 def _clip(node: OnnxNode, x: Array, low: Array | None = None, high: Array | None = None) -> Array:
     least = low if low is not None else node.attributes.number("min")
     most = high if high is not None else node.attributes.number("max")
-    x = x if most is None else np.minimum(x, np.asarray(most, x.dtype))
-    return x if least is None else np.maximum(x, np.asarray(least, x.dtype))
+    x = x if least is None else np.maximum(x, np.asarray(least, x.dtype))
+    return x if most is None else np.minimum(x, np.asarray(most, x.dtype))
 
 
 @folds("Where")
@@ -198,7 +199,8 @@ def _slice(node: OnnxNode, data: Array, *_: Array) -> Array:
     starts, ends, axes, steps = slices(node, data.ndim)
     index = [slice(None)] * data.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps):
-        index[axis] = slice(*clamped(start, end, step, data.shape[axis]), step)
+        places = taken(start, end, step, data.shape[axis])
+        index[axis] = slice(places.start, places.stop if places.stop >= 0 else None, step)
     return data[tuple(index)]
 
 
@@ -212,10 +214,9 @@ def slices(node: OnnxNode, rank: int) -> tuple[list[int], list[int], list[int], 
     return starts, ends, axes, steps
 
 
-def clamped(start: int, end: int, step: int, size: int) -> tuple[int, int | None]:
-    """Return the bounds of a slice of an axis, as Python takes them."""
-    first, last, _ = slice(start, end, step).indices(size)
-    return first, None if last < 0 else last
+def taken(start: int, end: int, step: int, size: int) -> range:
+    """Return the places of an axis that a slice takes: Python's, but a start before the axis is its first place."""
+    return range(*slice(max(start, -size), end, step).indices(size))
 
 
 def unsqueezed(node: OnnxNode, shape: Sequence[int]) -> list[int]:
@@ -299,7 +300,7 @@ _FOLDS |= {
     "Expand": lambda _, x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, _sizes(shape))),
     "NonZero": lambda _, x: np.array(np.nonzero(x), np.int64),
     "Reshape": lambda node, x, *_: x.reshape(reshape_target(node, x.shape)),
-    "Transpose": lambda node, x: np.ascontiguousarray(x.transpose(node.attributes.integers("perm"))),
+    "Transpose": lambda node, x: np.asarray(x.transpose(node.attributes.integers("perm")), order="C"),
     "Unsqueeze": lambda node, x, *_: x.reshape(unsqueezed(node, x.shape)),
 }
 _FOLDS |= {operator: _reduced(name) for operator, name in _REDUCTIONS.items()}

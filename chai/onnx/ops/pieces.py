@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...util.lazy_numpy import np
-from ..fold import clamped, pieces, slices
+from ..fold import pieces, slices, taken
 from ..node import OnnxNode
 from ..refusal import Refused
 from . import operator
@@ -37,12 +37,11 @@ def split(node: OnnxNode) -> None:
 def slice_(node: OnnxNode) -> None:
     blob, shape = node.input(), list(node.shape())
     for start, end, axis, step in zip(*slices(node, len(shape))):
+        places = taken(start, end, step, shape[axis])
         if step < 1:
-            blob = _picked(node, blob, list(range(*slice(start, end, step).indices(shape[axis]))), axis)
+            blob = _picked(node, blob, list(places), axis)
             continue
-        first, last = clamped(start, end, step, shape[axis])
-        assert last is not None
-        blob = cut(node, blob, axis, first, last)
+        blob = cut(node, blob, axis, places.start, places.stop)
         if step > 1:
             blob = every(node, blob, axis, step)
     node.same(blob)

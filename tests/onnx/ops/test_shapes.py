@@ -133,8 +133,11 @@ def test_chains_of_shapes_fold_away() -> None:
         ("Tile", [np.float32([1, 2]), np.array([2])], {}, [1, 2, 1, 2]),
         ("ReduceProd", [np.float32([[1, 2], [3, 4]])], {"axes": [1], "keepdims": 0}, [2, 12]),
         ("Mod", [np.float32([5, -5]), np.float32([3, 3])], {"fmod": 1}, [2, -2]),
+        ("Clip", [np.float32([1, 4, 9]), np.float32(5), np.float32(3)], {}, [3, 3, 3]),
         ("Max", [np.float32([1, 5]), np.float32([3])], {}, [3, 5]),
         ("Transpose", [np.float32([[1, 2], [3, 4]])], {}, [[1, 3], [2, 4]]),
+        ("Slice", [np.float32([10, 20]), *map(np.array, ([-5], [-3], [0], [-1]))], {}, [10]),
+        ("Slice", [np.float32([10, 20, 30]), *map(np.array, ([5], [-3], [0], [-1]))], {}, [30, 20]),
         ("Neg", [np.float32([1, -2])], {}, [-1, 2]),
     ],
 )
@@ -152,6 +155,25 @@ def test_whole_numbers_divide_towards_zero() -> None:
     constants = {"a": np.array([7, -7, 7]), "b": np.array([2, 2, -2])}
     zeros = np.zeros((2, 3), np.float32)
     assert run(model(nodes, {"x": (2, 3)}, ["y"], constants), x=zeros)[0][0].tolist() == [3, -3, -3]
+
+
+@pytest.mark.parametrize(("fmod", "expected"), [(0, [1, -1, 0]), (1, [-1, 1, 0])])
+def test_remainders_of_whole_numbers(fmod: int, expected: list[int]) -> None:
+    """With the sign of the divisor, or with fmod of the dividend."""
+    nodes = [
+        node("Mod", ["a", "b"], ["q"], fmod=fmod),
+        node("Cast", ["q"], ["f"], to=1),
+        node("Add", ["x", "f"], ["y"]),
+    ]
+    constants = {"a": np.array([-3, 3, 4]), "b": np.array([2, -2, 2])}
+    zeros = np.zeros((2, 3), np.float32)
+    assert run(model(nodes, {"x": (2, 3)}, ["y"], constants), x=zeros)[0][0].tolist() == expected
+
+
+def test_a_scalar_stays_one() -> None:
+    """An index that is a scalar takes an axis away."""
+    nodes = [node("Transpose", ["c"], ["t"]), node("Gather", ["x", "t"], ["y"], axis=0)]
+    np.testing.assert_array_equal(run(model(nodes, {"x": X.shape}, ["y"], {"c": np.array(1)}), x=X)[0], X[1])
 
 
 def test_too_large_constants_are_refused() -> None:
