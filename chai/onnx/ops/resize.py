@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import floor
 from typing import Any
 
+from ...util.lazy_numpy import np
 from ..node import OnnxNode
 from ..refusal import Refused
 from . import operator
@@ -22,8 +23,9 @@ def resize(node: OnnxNode) -> None:
         raise Refused("neither its scales nor its sizes are given")
     if sizes is None:
         assert scales is not None
-        sizes = [floor(size * scale) for size, scale in zip(shape, scales)]
-        if any(size * scale % 1 for size, scale in zip(shape, scales)) and rule == "align_corners":
+        exact = [float(np.float32(size) * np.float32(scale)) for size, scale in zip(shape, scales)]  # as onnxruntime
+        sizes = [*map(floor, exact)]
+        if exact != sizes and rule == "align_corners":
             raise Refused("align_corners with a size that is rounded, on which ONNX and its runtimes do not agree")
     elif (policy := _POLICIES.get(attributes.text("keep_aspect_ratio_policy", "stretch"))) is not None:
         scale = policy(sizes[axis] / shape[axis] for axis in axes)

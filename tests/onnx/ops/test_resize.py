@@ -94,6 +94,13 @@ def test_scales(mode: str) -> None:
     np.testing.assert_allclose(y, expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(("scale", "size"), [(0.7, 7), (0.9, 9), (0.55, 5), (1.1, 11), (0.1, 1)])
+def test_scales_are_products_of_float32(scale: float, size: int) -> None:
+    """As in onnxruntime, for which networks are exported: float32 has 0.7 as a little less, but 7 as 10 times that."""
+    (y,) = one("Resize", numbers(1, 2, 3, 10), None, np.array([1, 1, 1, scale], np.float32), mode="nearest")
+    assert y.shape == (1, 2, 3, size)
+
+
 @pytest.mark.parametrize(("opset", "operator"), [(7, "Upsample"), (9, "Upsample"), (10, "Resize")])
 def test_older_forms(opset: int, operator: str) -> None:
     """Their pixels are at i / scale, rounded down."""
