@@ -217,6 +217,9 @@ class Converter:
     def _custom(self, record: NodeRecord) -> None:
         """Add the custom layer of a node: attributes are its named arguments, constants its trained parameters."""
         bottoms = [self.draft.blobs[name] for name in record.inputs if name and name not in self.draft.constants]
+        tops = [name for name in record.outputs if name]
+        if record.outputs[: len(tops)] != (*tops,):
+            raise Refused("it has no name for an output before its last one")
         blobs = [TrainedBlob(c, c.shape) for c in map(self.draft.constants.get, record.inputs) if c is not None]
         name = self.draft.unique(record.label)
 
@@ -228,7 +231,7 @@ class Converter:
         layer = plugins.make(self.registry, entry, False)
         assert layer is not None
         layer.blobs = [blob.load() for blob in blobs]
-        self.draft.enter(layer, bottoms, [top for top in record.outputs if top], blobs)
+        self.draft.enter(layer, bottoms, tops, blobs)
 
 
 _DYNAMIC = {"DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"}

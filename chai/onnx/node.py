@@ -14,14 +14,17 @@ from .refusal import Refused
 
 
 class OnnxNode:
-    """One node with its inputs, which are blobs or constants. An input that is left out has the name ""."""
+    """One node with its inputs, which are blobs or constants, and its outputs.
+
+    An input that is left out has the name "", an output one that nothing reads.
+    """
 
     def __init__(self, record: NodeRecord, opset: int, draft: Draft) -> None:
         self.record, self.opset, self.draft = record, opset, draft
         self.operator = record.operator
         self.attributes = record.attributes
         self.inputs = record.inputs
-        self.outputs = tuple(name for name in record.outputs if name)
+        self.outputs = tuple(name or f"{record.label}/output{i}" for i, name in enumerate(record.outputs))
         self._parts = 0
 
     # -- inputs
@@ -124,7 +127,7 @@ class OnnxNode:
 
     def _add(self, draft: LayerDraft) -> None:
         label = self.record.label
-        self.draft.add(label if draft.tops[0] in self.record.outputs else f"{label}/{draft.type}", draft)
+        self.draft.add(label if draft.tops[0] in self.outputs else f"{label}/{draft.type}", draft)
 
     def name(self, index: int, blob: str) -> None:
         """Let an output be another name of a blob."""

@@ -66,6 +66,11 @@ def test_what_is_refused() -> None:
         chai.Net(file(), device="float")
     with pytest.raises(PluginError, match=r"argument .power.: expected a whole number, found 0\.5"):
         chai.Net(file(power=0.5), device="float", custom=types(**ARGUMENTS))
+    nodes = model(
+        [node("MyOp", ["x", "w", "b"], ["", "y"], "mine", "my.domain")], {"x": X.shape}, ["y"], {"w": W, "b": B}
+    )
+    with pytest.raises(UnsupportedNodes, match="no name for an output before its last one"):
+        chai.Net(nodes, device="float", custom=types(**ARGUMENTS))
 
 
 def test_a_custom_layer_in_place_of_an_operator() -> None:

@@ -51,6 +51,23 @@ def test_layer_normalization(axis: int) -> None:
     np.testing.assert_allclose(y, normal(X, axes, 0.01, False) * s, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("operator", "constants"),
+    [
+        ("LayerNormalization", {"s": numbers(7, seed=8)}),
+        ("BatchNormalization", {"s": S, "b": B, "m": B, "v": S * S}),
+        ("Dropout", {}),
+        ("MaxPool", {}),
+    ],
+)
+def test_a_second_output_is_not_the_first(operator: str, constants: dict[str, Array]) -> None:
+    """The first has no name, which leaves it out."""
+    kernel = {"kernel_shape": [2, 2]} if operator == "MaxPool" else {}
+    file = model([node(operator, ["x", *constants], ["", "y"], **kernel)], {"x": X.shape}, ["y"], constants)
+    with pytest.raises(UnsupportedNodes, match="its output 'y' is used, which no layer computes"):
+        types(file)
+
+
 def test_a_scale_that_is_repeated() -> None:
     s, b = numbers(7, seed=6), numbers(5, 1, seed=7)
     (y,) = one("LayerNormalization", X, s, b, axis=-2)
