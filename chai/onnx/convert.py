@@ -169,6 +169,8 @@ class Converter:
                 self._measured[record.outputs[0]] = node
         elif compute is not None:
             compute(node)
+            if record.operator in _MOVING and record.inputs[0] in self.draft.whole:
+                self.draft.whole.update(filter(None, record.outputs))
         else:
             self._custom(record)
         if codes is not None and record.operator != "DequantizeLinear":
@@ -236,9 +238,10 @@ class Converter:
 
 _DYNAMIC = {"DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"}
 _COUNTING = {"NonMaxSuppression", "Unique", "Compress"}
+# operators that return numbers of their first input
+_MOVING = {"Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
 # operators that compute the same with codes as with numbers
-_ON_CODES = {"DequantizeLinear", "Flatten", "Gather", "Identity", "MaxPool", "Reshape", "Resize", "Slice", "Split"}
-_ON_CODES |= {"Shape", "Squeeze", "Transpose", "Unsqueeze"}
+_ON_CODES = {*_MOVING, "DequantizeLinear", "MaxPool", "Resize", "Shape"}
 
 
 def _constants_only(node: OnnxNode) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -119,6 +120,29 @@ def test_shapes_are_those_of_the_pass(start: int, end: int, expected: list[int])
     with chai.Net(model(nodes, {"x": X.shape}, [], more=more), device="float") as net:
         result = net.forward(x=three)
     assert result["y"].tolist() == expected and result["z"] == three.size
+
+
+@pytest.mark.parametrize(
+    ("operator", "constants", "attributes", "moved"),
+    [
+        ("Squeeze", [[1]], {}, lambda a: a[:, 0]),
+        ("Unsqueeze", [[0]], {}, lambda a: a[None]),
+        ("Reshape", [[2, 21]], {}, lambda a: a.reshape(2, 21)),
+        ("Flatten", [], {"axis": 2}, lambda a: a.reshape(2, 21)),
+        ("Transpose", [], {"perm": [0, 3, 2, 1]}, lambda a: a.transpose(0, 3, 2, 1)),
+        ("Slice", [[1], [3], [2]], {}, lambda a: a[:, :, 1:3]),
+        ("Gather", [2], {"axis": 3}, lambda a: a[..., 2]),
+        ("Identity", [], {}, lambda a: a),
+    ],
+)
+def test_moved_indices_may_be_returned(
+    operator: str, constants: list[Any], attributes: dict[str, Any], moved: Callable[[Array], Array]
+) -> None:
+    names = [f"c{i}" for i in range(len(constants))]
+    nodes = [node("ArgMax", ["x"], ["a"], axis=1), node(operator, ["a", *names], ["y"], **attributes)]
+    more = blob(12, value("y", dtype="int64"))
+    file = model(nodes, {"x": X.shape}, [], dict(zip(names, map(np.array, constants))), more=more)
+    np.testing.assert_array_equal(run(file, x=X)[0], moved(chosen(X, 1, False, False)))
 
 
 def test_what_is_refused() -> None:
