@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -179,11 +180,10 @@ class Converter:
 
     def _check(self, record: NodeRecord) -> None:
         """Raise ParseError for a value that is written twice, or read before it is written."""
-        for name in filter(None, record.outputs):
-            if name in self.draft.blobs or name in self.draft.constants or name in self._lost:
-                raise ParseError(
-                    f"node {record.label!r} writes {name!r}, which is written before", path=self.model.path
-                )
+        for name, times in Counter(filter(None, record.outputs)).items():
+            if times > 1 or name in self.draft.blobs or name in self.draft.constants or name in self._lost:
+                when = " twice" if times > 1 else ", which is written before"
+                raise ParseError(f"node {record.label!r} writes {name!r}{when}", path=self.model.path)
         for name in filter(None, record.inputs):
             if name not in self.draft.blobs and name not in self.draft.constants and name not in self._lost:
                 near = did_you_mean(name, [*self.draft.blobs, *self.draft.constants])

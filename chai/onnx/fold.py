@@ -254,9 +254,14 @@ def reshape_target(node: OnnxNode, shape: Sequence[int]) -> list[int]:
 
 @folds("Flatten")
 def _flatten(node: OnnxNode, x: Array) -> Array:
-    axis = node.attributes.integer("axis", 1)
-    axis = axis + x.ndim if axis < 0 else axis
+    axis = flat_axis(node, x.ndim)
     return x.reshape(prod(x.shape[:axis]), -1)
+
+
+def flat_axis(node: OnnxNode, rank: int) -> int:
+    """Return the first axis of the second part that a Flatten makes; ``rank`` if that has none."""
+    axis: int = node.attributes.integer("axis", 1)
+    return axis if axis == rank else node.axis(axis, rank)
 
 
 @folds("Tile")

@@ -17,7 +17,8 @@ from .store import ModelBytes
 
 LISTED = 1 << 20  # most numbers in one attribute
 Dims = tuple["int | str", ...]
-_KINDS: dict[str, tuple[int, Any]] = {"f": (1, 0.0), "i": (2, 0), "s": (3, None), "t": (4, None)}  # type, and its zero
+_KINDS = {"f": 1, "i": 2, "s": 3, "t": 4, "floats": 6, "ints": 7}  # AttributeProto.AttributeType
+_ZEROS: dict[str, Any] = {"f": 0.0, "i": 0}
 
 
 @dataclass(frozen=True)
@@ -35,9 +36,6 @@ class Attributes:
     def __init__(self, walk: Walk, store: ModelBytes, parts: list[Fields]) -> None:
         self._walk, self._store = walk, store
         self._parts = {one(part, "name", ""): part for part in parts}
-
-    def __contains__(self, name: str) -> bool:
-        return name in self._parts
 
     def only(self, **integers: int) -> Attributes:
         """Return these attributes instead."""
@@ -63,13 +61,13 @@ class Attributes:
 
     def integers(self, name: str) -> tuple[int, ...] | None:
         """Return whole numbers; None if there is no such attribute."""
-        return None if name not in self else tuple(whole(self._walk, self._parts[name].get("ints", []), LISTED))
+        parts = self._all(name, "ints")
+        return None if parts is None else tuple(whole(self._walk, parts, LISTED))
 
     def floats(self, name: str) -> tuple[float, ...] | None:
         """Return floats; None if there is no such attribute."""
-        if name not in self:
-            return None
-        return tuple(numbers(self._walk, self._parts[name].get("floats", []), "<f4", LISTED).tolist())
+        parts = self._all(name, "floats")
+        return None if parts is None else tuple(numbers(self._walk, parts, "<f4", LISTED).tolist())
 
     def tensor(self, name: str) -> Constant | None:
         """Return a tensor; None if there is no such attribute."""
@@ -93,15 +91,19 @@ class Attributes:
         return ()  # an empty list
 
     def _one(self, name: str, kind: str, default: Any) -> Any:
+        values = self._all(name, kind)
+        if values is None:
+            return default
+        return values[-1] if values else _ZEROS.get(kind)  # proto3 does not write a zero
+
+    def _all(self, name: str, kind: str) -> list[Any] | None:
+        """Return what an attribute holds; None without it. Raises Refused for another kind than the operator's."""
         part = self._parts.get(name)
         if part is None:
-            return default
-        if kind in part:
-            return one(part, kind)
-        number, zero = _KINDS[kind]
-        if one(part, "type", 0) in (0, number):  # proto3 does not write a zero
-            return zero
-        raise Refused(f"attribute {name!r} has another type than this operator's")
+            return None
+        if kind not in part and one(part, "type", 0) not in (0, _KINDS[kind]):
+            raise Refused(f"attribute {name!r} has another type than this operator's")
+        return part.get(kind, [])
 
 
 @dataclass(frozen=True)

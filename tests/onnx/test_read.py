@@ -12,7 +12,7 @@ import pytest
 import chai
 from chai.errors import ChaiError, ModelError, ParseError, UnsupportedNodes, UsageError
 
-from .common import TYPES, blob, model, node, number, numbers, outside, run, tensor, types, value, varint
+from .common import TYPES, blob, model, node, number, numbers, one, outside, run, tensor, types, value, varint
 
 W = numbers(4, 3, 3, 3)
 CONV = model([node("Conv", ["x", "w"], ["y"], "first", pads=[1, 1, 1, 1])], {"x": (2, 3, 5, 7)}, ["y"], {"w": W})
@@ -97,6 +97,27 @@ def test_zeros_that_were_not_written() -> None:
     assert run(model([flat], {"x": (2, 3, 5)}, ["y"]), x=numbers(2, 3, 5))[0].shape == (1, 30)
 
 
+@pytest.mark.parametrize(
+    ("operator", "constants", "attributes"),
+    [
+        ("Conv", [W], {"strides": 2}),
+        ("Transpose", [], {"perm": 2}),
+        ("Transpose", [], {"perm": [0.0, 1.0, 3.0, 2.0]}),
+        ("Upsample", [], {"scales": 2.0}),
+        ("Upsample", [], {"scales": [1, 1, 2, 2]}),
+    ],
+)
+def test_attributes_of_another_kind_are_refused(operator: str, constants: list, attributes: dict) -> None:
+    (name,) = attributes
+    with pytest.raises(UnsupportedNodes, match=f"attribute {name!r} has another type than this operator's"):
+        one(operator, numbers(2, 3, 5, 7), *constants, opset=8, **attributes)
+
+
+def test_lists_without_numbers_are_the_defaults() -> None:
+    x = numbers(2, 3, 5)
+    np.testing.assert_array_equal(one("Transpose", x, perm=[])[0], x.T)
+
+
 # -- damage
 
 
@@ -155,6 +176,7 @@ def test_tensors_that_do_not_hold_what_they_say(broken: bytes, part: str) -> Non
         ([node("Relu", ["b"], ["y"], "a"), node("Relu", ["x"], ["b"], "c")], "reads 'b', which no node before it"),
         ([node("Relu", ["x"], ["y"], "a"), node("Relu", ["x"], ["y"], "c")], "which is written before"),
         ([node("Relu", ["x"], ["x"], "a")], "which is written before"),
+        ([node("Split", ["x"], ["y", "y"], "a", axis=1)], "node 'a' writes 'y' twice"),
         ([node("Relu", ["x"], ["b"], "a")], "no node writes the output 'y'"),
         ([node("Relu", ["x"], [], "a")], "has no outputs"),
     ],

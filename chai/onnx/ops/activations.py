@@ -63,8 +63,8 @@ def elu(node: OnnxNode) -> None:
 @operator("Celu")
 def celu(node: OnnxNode) -> None:
     alpha = node.attributes.number("alpha", 1.0)
-    if not alpha:
-        raise Refused("alpha 0")
+    if not alpha > 0:
+        raise Refused(f"alpha {alpha:g}, expected more than 0")
     node.result("Power", node.part("ELU", node.part("Power", node.input(), scale=1 / alpha)), scale=alpha)
 
 

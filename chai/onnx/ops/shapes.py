@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from ..constants import FLOATS, WHOLE, type_name
-from ..fold import reshape_target, unsqueezed
+from ..fold import flat_axis, reshape_target, unsqueezed
 from ..node import OnnxNode
 from ..refusal import Refused
 from . import operator
@@ -68,8 +68,8 @@ def _shuffled(node: OnnxNode, target: list[int]) -> tuple[str, int]:
 
 @operator("Flatten")
 def flatten(node: OnnxNode) -> None:
-    shape, axis = node.shape(), node.attributes.integer("axis", 1)
-    axis = axis + len(shape) if axis < 0 else axis
+    shape = node.shape()
+    axis = flat_axis(node, len(shape))
     if axis == 1 and len(shape) > 1:
         node.result("Flatten", node.input())
     else:

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from chai.errors import UnsupportedNodes
+
 from ..common import model, node, numbers, one, types
 
 Array = np.ndarray
@@ -94,6 +96,12 @@ def test_clip(bounds: tuple[float | None, float | None], type: str) -> None:
 def test_prelu(shape: tuple[int, ...]) -> None:
     slope = numbers(*shape, seed=2)
     np.testing.assert_allclose(one("PRelu", X, slope)[0], np.where(X < 0, slope * X, X), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("alpha", [-0.5, 0.0])
+def test_celu_without_a_scale_is_refused(alpha: float) -> None:
+    with pytest.raises(UnsupportedNodes, match=rf"alpha {alpha:g}, expected more than 0"):
+        one("Celu", X, alpha=alpha)
 
 
 def test_limits_of_what_overflows() -> None:

@@ -41,6 +41,15 @@ def test_flatten(axis: int) -> None:
     np.testing.assert_array_equal(one("Flatten", X, axis=axis)[0], X.reshape(lead, -1))
 
 
+@pytest.mark.parametrize("axis", [-5, 5, 9])
+def test_flatten_at_no_axis_is_refused(axis: int) -> None:
+    with pytest.raises(UnsupportedNodes, match=f"axis {axis} is outside a blob of 4 axes"):
+        one("Flatten", X, axis=axis)
+    nodes = [node("Flatten", ["c"], ["f"], axis=axis), node("Add", ["x", "f"], ["y"])]
+    with pytest.raises(UnsupportedNodes, match=f"axis {axis} is outside a blob of 4 axes"):
+        types(model(nodes, {"x": (2, 3)}, ["y"], {"c": X}))
+
+
 @pytest.mark.parametrize("axes", [None, [1], [-1, 1], [3]])
 def test_squeeze(axes: list[int] | None) -> None:
     x = numbers(2, 1, 5, 1)
