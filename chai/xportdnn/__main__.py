@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from contextlib import suppress
+from math import isfinite
 from pathlib import Path
 
 from ..cli import guarded, main as chai_command
@@ -115,7 +117,7 @@ def translated(args: argparse.Namespace) -> list[str]:
     if swap not in ([2, 1, 0], [0, 1, 2]):
         raise ValueError(f"--channel_swap {args.channel_swap}: expected 2,1,0 (BGR) or 0,1,2 (RGB)")
     dims = _numbers(args.dims, "--dims")[-3:]
-    if len(dims) != 3:
+    if len(dims) != 3 or any(size < 1 or size % 1 for size in dims):
         raise ValueError(f"--dims {args.dims}: expected channels,height,width")
     channels, height, width = map(int, dims)
     bits = ",".join(map(str, _three(args.bitwidths, "--bitwidths")))
@@ -123,9 +125,9 @@ def translated(args: argparse.Namespace) -> list[str]:
     command += ["--limit", str(args.calibration_size), "--scheme", args.quant_type, "--bits", bits]
     command += ["--chaidnn", "-o", args.quantized_deploy_model, "--resize", f"{height}x{width}"]
     command += ["--channels", "gray" if channels == 1 else "BGR" if swap == [2, 1, 0] else "RGB"]
-    command += ["--raw-scale", f"{args.raw_scale:g}", "--scale", f"{args.input_scale:g}"]
+    command += ["--raw-scale", _exact(args.raw_scale), "--scale", _exact(args.input_scale)]
     if args.mean_value:
-        command.append("--mean=" + ",".join(f"{v:g}" for v in _numbers(args.mean_value, "--mean_value")))
+        command.append("--mean=" + ",".join(map(_exact, _numbers(args.mean_value, "--mean_value"))))
     return command
 
 
@@ -137,10 +139,16 @@ def _three(text: str, name: str) -> tuple[int, int, int]:
 
 
 def _numbers(text: str, name: str) -> list[float]:
-    try:
-        return [float(part) for part in text.strip("()[] ").replace(",", " ").split()]
-    except ValueError:
-        raise ValueError(f"{name} {text}: expected numbers") from None
+    with suppress(ValueError):
+        numbers = [float(part) for part in text.strip("()[] ").replace(",", " ").split()]
+        if all(map(isfinite, numbers)):
+            return numbers
+    raise ValueError(f"{name} {text}: expected numbers")
+
+
+def _exact(number: float) -> str:
+    """Return a number with all of its digits; a whole one has no point."""
+    return repr(number).removesuffix(".0")
 
 
 if __name__ == "__main__":

@@ -243,9 +243,14 @@ def test_xportdnn(tmp_path: Path) -> None:
         ("--bitwidths", "8,6", "expected three whole numbers, of input, params and output"),
         ("--bitwidths", "16,16,16", "expected three times 8 or 6, of input, params and output"),
         ("--bitwidths", "eight", "expected numbers"),
+        ("--bitwidths", "inf,8,8", "--bitwidths inf,8,8: expected numbers"),
+        ("--mean_value", "nan,117,123", "expected numbers"),
         ("--transpose", "0,1,2", "networks here are channels first"),
         ("--channel_swap", "1,0,2", "expected 2,1,0 (BGR) or 0,1,2 (RGB)"),
         ("--dims", "8,8", "expected channels,height,width"),
+        ("--dims", "3,inf,224", "expected numbers"),
+        ("--dims", "3,224.5,224", "--dims 3,224.5,224: expected channels,height,width"),
+        ("--dims", "3,0,224", "expected channels,height,width"),
     ],
 )
 def test_xportdnn_refuses_what_has_no_equivalent(
@@ -254,6 +259,23 @@ def test_xportdnn_refuses_what_has_no_equivalent(
     needed = ["--deploy_model", "a", "--weights", "b", "--quantized_deploy_model", "c", "--calibration_directory", "d"]
     assert xportdnn([*needed, option, value]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_xportdnn_passes_every_digit_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands: list[list[str]] = []
+    monkeypatch.setattr("chai.xportdnn.__main__.chai_command", lambda command: commands.append(command) or 0)
+    means = [
+        "--mean_value",
+        "104.00698793,116,122.67891434",
+        "--input_scale",
+        "0.00784313725490196",
+        "--raw_scale",
+        "255",
+    ]
+    assert xportdnn([*FILES, "--calibration_directory", "photos", *means]) == 0
+    (command,) = commands
+    assert command[-1] == "--mean=104.00698793,116,122.67891434"
+    assert command[-5:-1] == ["--raw-scale", "255", "--scale", "0.00784313725490196"]
 
 
 FILES = ["--deploy_model", "net.prototxt", "--weights", "net.caffemodel", "--quantized_deploy_model", "q.prototxt"]
