@@ -15,7 +15,7 @@ from ..plugins.loading import lookup
 from ..plugins.registry import Registry
 from ..util.suggest import did_you_mean
 from .constants import WHOLE, Constant, OnnxWeights, TrainedBlob
-from .draft import Draft, LayerDraft
+from .draft import Draft
 from .expand import expanded
 from .fold import fold, foldable
 from .match import matched
@@ -67,7 +67,7 @@ class Converter:
             hint = "export the network with a float32 input"
             what = f"{self.model.path}: input {value.name!r} has {value.dtype} numbers; networks are fed with float32"
             raise ModelError(what, hint=hint)
-        self.draft.add(value.name, LayerDraft("Input", (), (value.name,), params={"shape": (BlobShape(shape),)}))
+        self.draft.add(value.name, "Input", (), (value.name,), shape=(BlobShape(shape),))
         self.draft.graph.inputs[value.name] = shape
 
     def _size_of(self, value: ValueInfo) -> Shape:
@@ -98,7 +98,7 @@ class Converter:
         blob = self.draft.live(value.name)
         if blob in self.draft.graph.inputs:  # an output is a blob of its own
             top = value.name if value.name not in self.draft.graph.inputs else f"{value.name}/output"
-            self.draft.add(value.name, LayerDraft("Split", (blob,), (top,)))
+            self.draft.add(value.name, "Split", (blob,), (top,))
             self.draft.blobs[value.name] = top
         self.draft.graph.outputs.append(value.name)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import fields, replace
 from math import prod
 from typing import Any
 
@@ -23,16 +23,8 @@ from .formats import assign
 from .read import Model
 from .refusal import Refused
 
-
-@dataclass(frozen=True)
-class LayerDraft:
-    """A layer of chai's own that is to be added, with its trained parameters and the values of its others."""
-
-    type: str
-    bottoms: Sequence[str]
-    tops: Sequence[str]
-    blobs: Sequence[TrainedBlob] = ()
-    params: Mapping[str, Any] = field(default_factory=dict)
+Names = Sequence[str]
+Blobs = Sequence[TrainedBlob]
 
 
 class Draft:
@@ -50,7 +42,7 @@ class Draft:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.graph = Graph(model.name, [], {}, [], {}, path=model.path, fixed=True)
-        self.stored: dict[str, Sequence[TrainedBlob]] = {}
+        self.stored: dict[str, Blobs] = {}
         self.constants = dict(model.tensors)
         self.blobs: dict[str, str] = {}
         self._shapes: dict[str, Shape] = {}
@@ -78,7 +70,7 @@ class Draft:
             if constant.dtype not in FLOATS:
                 raise Refused(f"constant {name!r} has numbers of type {constant.dtype}; layers compute float32")
             blobs = [TrainedBlob(constant, constant.shape)]
-            self.add(name, LayerDraft("Parameter", (), (name,), blobs, {"shape": BlobShape(constant.shape)}))
+            self.add(name, "Parameter", (), (name,), blobs, shape=BlobShape(constant.shape))
         return self.blobs[name]
 
     def define(self, name: str, constant: Constant) -> None:
@@ -104,14 +96,13 @@ class Draft:
 
     # -- layers
 
-    def add(self, name: str, draft: LayerDraft) -> None:
+    def add(self, name: str, type: str, bottoms: Names, tops: Names, blobs: Blobs = (), **params: Any) -> None:
         """Add a layer of chai's own. Raises Refused if its parameters or sizes are outside what it takes."""
-        cls = layers.find(draft.type)
+        cls = layers.find(type)
         assert cls is not None
-        layer = cls(self.unique(name), params=_checked(cls, draft.params))
-        self.enter(layer, draft.bottoms, draft.tops, draft.blobs)
+        self.enter(cls(self.unique(name), params=_checked(cls, params)), bottoms, tops, blobs)
 
-    def enter(self, layer: Layer, bottoms: Sequence[str], tops: Sequence[str], blobs: Sequence[TrainedBlob]) -> None:
+    def enter(self, layer: Layer, bottoms: Names, tops: Names, blobs: Blobs) -> None:
         """Add a layer, whose top's shapes are known then. Raises Refused if its ports or weights do not fit it."""
         layer.bottoms, layer.tops = tuple(bottoms), tuple(tops)
         layer.place = f"{self.model.path}: node {layer.name}"

@@ -8,7 +8,7 @@ from typing import Any
 from ..blob import Array, Shape, show
 from ..graph.params import BlobShape
 from .constants import FLOATS, Constant, TrainedBlob
-from .draft import Draft, LayerDraft
+from .draft import Blobs, Draft, Names
 from .read import NodeRecord
 from .refusal import Refused
 
@@ -103,31 +103,31 @@ class OnnxNode:
 
     # -- layers
 
-    def part(self, type: str, *bottoms: str, blobs: Sequence[TrainedBlob] = (), **params: Any) -> str:
+    def part(self, type: str, *bottoms: str, blobs: Blobs = (), **params: Any) -> str:
         """Add a layer whose top is a blob between the node's inputs and outputs, and return its name."""
         self._parts += 1
         top = f"{self.outputs[0]}/{self._parts}"
-        self._add(LayerDraft(type, bottoms, (top,), blobs, params))
+        self._add(type, bottoms, (top,), blobs, **params)
         return top
 
     def parts(self, count: int, type: str, bottom: str, **params: Any) -> list[str]:
         """Add a layer of several tops as ``part`` does, and return their names."""
         self._parts += 1
         tops = [f"{self.outputs[0]}/{self._parts}.{i}" for i in range(count)]
-        self._add(LayerDraft(type, (bottom,), tops, (), params))
+        self._add(type, (bottom,), tops, **params)
         return tops
 
-    def result(self, type: str, *bottoms: str, blobs: Sequence[TrainedBlob] = (), **params: Any) -> None:
+    def result(self, type: str, *bottoms: str, blobs: Blobs = (), **params: Any) -> None:
         """Add the layer that writes the node's first output."""
-        self._add(LayerDraft(type, bottoms, self.outputs[:1], blobs, params))
+        self._add(type, bottoms, self.outputs[:1], blobs, **params)
 
     def results(self, type: str, *bottoms: str, **params: Any) -> None:
         """Add the layer that writes all of the node's outputs."""
-        self._add(LayerDraft(type, bottoms, self.outputs, (), params))
+        self._add(type, bottoms, self.outputs, **params)
 
-    def _add(self, draft: LayerDraft) -> None:
+    def _add(self, type: str, bottoms: Names, tops: Names, blobs: Blobs = (), **params: Any) -> None:
         label = self.record.label
-        self.draft.add(label if draft.tops[0] in self.outputs else f"{label}/{draft.type}", draft)
+        self.draft.add(label if tops[0] in self.outputs else f"{label}/{type}", type, bottoms, tops, blobs, **params)
 
     def name(self, index: int, blob: str) -> None:
         """Let an output be another name of a blob."""
