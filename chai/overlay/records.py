@@ -89,13 +89,13 @@ def unpack_rows(record: Record, data: bytes | memoryview) -> dict[str, Array]:
             raise DeviceError(f"record {i} of the {error.message}", hint=error.hint) from error
     columns: dict[str, Array] = {}
     for name, field in record.values.items():
-        columns[name] = column = _column(words, field)
+        columns[name] = column = values_of(words, field)
         if field.multiple > 1 or field.range[1] >= 1 << 63:  # any other value fits if its bits do
             _check_column(record, field, column)
     return columns
 
 
-def _column(words: Array, field: BitField) -> Array:
+def values_of(words: Array, field: BitField) -> Array:
     """Return the values of a field in the words (n, words of a record) of records, int64 (n,)."""
     if len(field.words) == 1:
         bits = words[:, field.word] << (32 - field.bit - field.width)

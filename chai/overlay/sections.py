@@ -293,7 +293,7 @@ class BitField:
     about: str
     multiple: int = 1
 
-    @property
+    @cached_property
     def position(self) -> int:
         """Return the lowest bit, counted from the start of the record."""
         return 32 * self.word + self.bit
@@ -304,7 +304,7 @@ class BitField:
         last = (self.position + self.width - 1) // 32
         return [(word, self.position - 32 * word) for word in range(self.word, last + 1)]
 
-    @property
+    @cached_property
     def mask(self) -> int:
         """Return a mask of ``width`` ones, not shifted."""
         return (1 << self.width) - 1

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 from ..blob import Array
 from ..errors import DeviceError
+from ..overlay.records import values_of
+from ..overlay.sections import BitField
 from ..util.lazy_numpy import np
 
 BYTES = 16  # of an instruction
@@ -143,15 +145,6 @@ class MicroOp(NamedTuple):
     wgt: int = 0
 
 
-class InstructionField(NamedTuple):
-    """``width`` bits from ``position`` of an instruction."""
-
-    name: str
-    width: int
-    position: int
-    signed: bool = False
-
-
 _HEAD = (("opcode", 3), *((name, 1) for name in Tokens._fields))
 _LOOPS = (("reset", 1), ("first", 13), ("end", 14), ("outer", 14), ("inner", 14))
 _PADS = ("top", "bottom", "left", "right")
@@ -160,7 +153,7 @@ _SIGNED = ("immediate",)
 
 
 @lru_cache(maxsize=2)
-def fields(encoding: str) -> dict[Opcode, tuple[InstructionField, ...]]:
+def fields(encoding: str) -> dict[Opcode, tuple[BitField, ...]]:
     """Return the fields of each opcode's instructions in an encoding, ``old`` or ``new``."""
     kind = ENCODINGS[encoding]
     move = (
@@ -178,19 +171,21 @@ def fields(encoding: str) -> dict[Opcode, tuple[InstructionField, ...]]:
     }
 
 
-MICRO_OP = (InstructionField("dst", 11, 0), InstructionField("src", 11, 11), InstructionField("wgt", 10, 22))
 _CLASSES: Mapping[Opcode, type[Instruction]] = dict(zip(Opcode, (Load, Store, Gemm, Finish, Alu)))
 
 
-def _placed(*sizes: tuple[str, int]) -> tuple[InstructionField, ...]:
+def _placed(*sizes: tuple[str, int]) -> tuple[BitField, ...]:
     """Return fields one after the other; one that does not fit a word starts the next."""
     placed, position = [], 0
     for name, width in sizes:
         if position % WORD + width > WORD:
             position += WORD - position % WORD
-        placed.append(InstructionField(name, width, position, name in _SIGNED))
+        placed.append(BitField(name, *divmod(position, 32), width, name in _SIGNED, about=""))
         position += width
     return tuple(placed)
+
+
+MICRO_OP = _placed(("dst", 11), ("src", 11), ("wgt", 10))
 
 
 # -- to bytes
@@ -219,15 +214,14 @@ def encode_micro_ops(micro_ops: Iterable[MicroOp]) -> bytes:
     return b"".join(word.to_bytes(UOP_BYTES, "little") for word in words)
 
 
-def _packed(what: str, fields: Iterable[InstructionField], values: Iterable[int]) -> int:
+def _packed(what: str, fields: Iterable[BitField], values: Iterable[int]) -> int:
     """Return values at the places of their fields."""
     total = 0
     for field, value in zip(fields, values):
-        half = 1 << field.width - 1
-        low, high = (-half, half - 1) if field.signed else (0, 2 * half - 1)
+        low, high = field.range
         if not low <= value <= high:
             raise DeviceError(f"{what}: {field.name} = {value} is outside {low}..{high}")
-        total |= (value & high - low) << field.position
+        total |= (value & field.mask) << field.position
     return total
 
 
@@ -238,14 +232,15 @@ def decode(data: bytes | bytearray | memoryview, encoding: str) -> list[Instruct
     """Return the instructions in these bytes. Raises DeviceError, with the instruction's number, for anything else."""
     if len(data) % BYTES:
         raise DeviceError(f"{len(data)} bytes are no whole number of instructions of {BYTES}")
-    words = np.frombuffer(data, "<u8").reshape(-1, BYTES * 8 // WORD)
-    opcodes = (words[:, 0] & np.uint64(7)).astype(np.int64)
+    words = np.frombuffer(data, "<u4").reshape(-1, BYTES // 4)
+    opcodes = words[:, 0] & 7
     program: list[Any] = [None] * len(words)
     refusals = [(int(i), f"opcode {opcodes[i]} is unknown") for i in np.flatnonzero(opcodes >= len(Opcode))[:1]]
     for opcode, cls in _CLASSES.items():
         chosen = np.flatnonzero(opcodes == opcode)
-        values = _values(words[chosen], fields(encoding)[opcode])
-        for refused, reason in _rules(opcode, words[chosen], values, encoding):
+        own = words[chosen]
+        values = {field.name: values_of(own, field) for field in fields(encoding)[opcode]}
+        for refused, reason in _rules(opcode, own, values, encoding):
             refusals += [(int(chosen[i]), f"{opcode.name}: {reason(i)}") for i in np.flatnonzero(refused)[:1]]
         if not refusals:
             for number, row in zip(chosen.tolist(), zip(*(_column(name, values) for name in cls._fields))):
@@ -256,27 +251,17 @@ def decode(data: bytes | bytearray | memoryview, encoding: str) -> list[Instruct
     return program
 
 
-def _values(words: Array, known: Iterable[InstructionField]) -> dict[str, Array]:
-    """Return the fields of instructions of one opcode, int64 (n,) each; ``words`` is uint64 (n, 2)."""
-    values = {}
-    for field in known:
-        shifted = words[:, field.position // WORD] >> np.uint64(field.position % WORD)
-        value = (shifted & np.uint64((1 << field.width) - 1)).astype(np.int64)
-        values[field.name] = value - (value >> field.width - 1 << field.width) if field.signed else value
-    return values
-
-
 # which instructions are refused, bool (n,), and what is wrong with one of them
 Rule = tuple[Any, Callable[[int], str]]
 
 
 def _rules(opcode: Opcode, words: Array, values: Mapping[str, Array], encoding: str) -> Iterator[Rule]:
     """Yield the rules for instructions of one opcode: they refuse what the hardware lacks, or does in another way."""
-    used = sum((1 << field.width) - 1 << field.position for field in fields(encoding)[opcode])
-    excess = words & np.array([~used & (1 << WORD) - 1, ~(used >> WORD) & (1 << WORD) - 1], np.uint64)
+    used = sum(field.mask << field.position for field in fields(encoding)[opcode])
+    excess = words & ~np.frombuffer(used.to_bytes(BYTES, "little"), "<u4")
 
     def bit(i: int) -> str:
-        bits = int(excess[i, 0]) | int(excess[i, 1]) << WORD
+        bits = int.from_bytes(excess[i].tobytes(), "little")
         return f"bit {(bits & -bits).bit_length() - 1} is set, but belongs to no field"
 
     def unused(name: str, where: Array | bool = True) -> Rule:
