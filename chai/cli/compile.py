@@ -58,7 +58,7 @@ def execute(args: argparse.Namespace) -> int:
     if files:
         jobs.warn_of_defaults(job, files)
         jobs.calibrate(args, job)
-        job.net.reshape(**{job.blob: job.shape})  # calibration ran one image at a time
+        job.net.reshape(**{job.blob: (args.batch, *job.shape[1:])})  # calibration ran one image at a time
     elif given(job.net.offload.graph):
         job.net.plan()
     card = Card(job.net.name, tuple(job.labels), job.preprocess)
@@ -67,7 +67,7 @@ def execute(args: argparse.Namespace) -> int:
     overlay = job.net.overlay
     assert overlay is not None
     output.result(
-        f"{args.output}   {args.output.stat().st_size / 1e6:.2f} MB   {job.net.name} for {overlay.name}, batch {args.batch}"
+        f"{args.output}   {args.output.stat().st_size / 1e6:.2f} MB   {job.net.name} for {overlay.name}, batch {job.net.batch}"
     )
     output.result(
         f"{sum(len(s.tasks) for s in segments)} Tasks in {output.counted(len(segments), 'segment')}, "

@@ -58,6 +58,18 @@ def test_compile_show_and_run(chai_command, tmp_path: Path) -> None:  # type: ig
     assert "needs the prototxt" in chai_command("show", "digits.chai", "--dot").stderr
 
 
+def test_the_batch_does_not_depend_on_the_number_of_images(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    (tmp_path / "two").mkdir()
+    for file in sorted(IMAGES.glob("*.png"))[:2]:
+        (tmp_path / "two" / file.name).write_bytes(file.read_bytes())
+    done = chai_command("compile", "digits", "--calibration", "two", "-o", "digits.chai", "--batch", "5")
+    assert done.returncode == 0, done.stderr
+    assert "digits-inception for pynq-z2, batch 5" in done.stdout
+    assert json.loads(chai_command("show", "digits.chai", "--json").stdout)["batch"] == 5
+    with chai.Net(tmp_path / "digits.chai") as net:
+        assert (net.batch, net.shapes["data"]) == (5, (5, 1, 8, 8))
+
+
 def test_formats_or_images_are_needed(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     done = chai_command("compile", "digits", "-o", "digits.chai")
     assert done.returncode == 2
