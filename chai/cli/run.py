@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from ..blob import Array
 from ..errors import UsageError
@@ -279,9 +279,12 @@ class _Results:
         if self.drawing:
             self.drawing.report()
         if (path := self.args.output) and self.count:
-            blobs: dict[str, Any] = {name: np.concatenate(values) for name, values in self.blobs.items()}
-            with complete(path) as part, open(part, "wb") as file:
-                np.savez(file, **blobs)
+            from zipfile import ZipFile
+
+            with complete(path) as part, ZipFile(part, "w") as archive:  # np.savez takes no blob that is called "file"
+                for name, value in _entries(self.blobs):
+                    with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
+                        np.lib.format.write_array(file, value)
             output.say(f"wrote {path} ({self.count} images)")
 
     def end(self, failed: list[inputs.Failure]) -> None:
@@ -300,6 +303,15 @@ class _Results:
             self.listing.end(values)
         elif self.count:
             _report(self.args, self.job, self.speeds)
+
+
+def _entries(blobs: Mapping[str, list[Array]]) -> Iterator[tuple[str, Array]]:
+    """Yield names and arrays to save: a blob of all passes as one array, or of each pass if their shapes do not join."""
+    for name, values in blobs.items():
+        if len({value.shape[1:] for value in values}) == 1:
+            yield name, np.concatenate([*map(np.atleast_1d, values)])
+        else:
+            yield from ((f"{name}[{i}]", value) for i, value in enumerate(values))
 
 
 def _check_formats(args: argparse.Namespace, job: inputs.LoadedNetwork) -> None:

@@ -92,6 +92,42 @@ def test_boxes_have_a_header_with_their_unit(detector: list[str], photo: Path, c
     assert "score" not in none
 
 
+def test_outputs_that_do_not_join_are_saved_for_each_pass(detector: list[str], photo: Path, capsys: Any) -> None:
+    folder = photo.parent
+    (folder / "photos").mkdir()
+    shades = np.random.default_rng(9).integers(0, 255, (3, 6, 8, 3), np.uint8)
+    for i, shade in enumerate(shades):
+        Image.fromarray(shade).save(folder / "photos" / f"{i}.png")
+    content = json.loads(run(capsys, detector, folder / "photos", "-o", folder / "out.npz", "--json"))
+    assert len(content["images"]) == 3 and content["perf"] is None
+    net = chai.Net(*detector, device="float", batch=1)
+    rows = [net.forward(np.float32(0.02) * shade.transpose(2, 0, 1)[None, ::-1])["detection_out"] for shade in shades]
+    assert len({len(boxes[0, 0]) for boxes in rows}) > 1
+    with np.load(folder / "out.npz") as saved:
+        assert saved.files == [f"detection_out[{i}]" for i in range(3)]
+        assert all(np.allclose(saved[f"detection_out[{i}]"], boxes) for i, boxes in enumerate(rows))
+
+
+def test_arrays_of_several_sizes_are_saved_under_any_name(tmp_path: Path, capsys: Any) -> None:
+    text = 'input: "data" input_shape { dim: 1 dim: 2 dim: 3 dim: 4 }\n'
+    text += 'layer { name: "whole" type: "Pooling" bottom: "data" top: "file" pooling_param { pool: AVE global_pooling: true } }\n'
+    text += 'layer { name: "twice" type: "Power" bottom: "data" top: "twice" power_param { scale: 2 } }\n'
+    text += 'layer { name: "sum" type: "Reduction" bottom: "data" top: "sum" reduction_param { axis: 0 } }\n'
+    (tmp_path / "net.prototxt").write_text(text)
+    arrays = [np.random.default_rng(i).random((2, 3 + i, 4 + 2 * i), np.float32) for i in range(2)]
+    for i, array in enumerate(arrays):
+        np.save(tmp_path / f"{i}.npy", array)
+    images = ["-i", tmp_path / "0.npy", tmp_path / "1.npy", "-o", tmp_path / "out.npz"]
+    args = [tmp_path / "net.prototxt", "--random-weights", "--device", "float", "-q", *images]
+    assert cli._main(["run", *map(str, args)]) == 0
+    assert "wrote" in capsys.readouterr().err
+    with np.load(tmp_path / "out.npz") as saved:
+        assert sorted(saved.files) == ["file", "sum", "twice[0]", "twice[1]"]
+        assert np.allclose(saved["sum"], [array.sum() for array in arrays])
+        assert np.allclose(saved["file"][..., 0, 0], [array.mean((1, 2)) for array in arrays])
+        assert all(np.array_equal(saved[f"twice[{i}]"][0], 2 * array) for i, array in enumerate(arrays))
+
+
 def test_json_has_classes_from_0_and_corners_in_pixels(detector: list[str], photo: Path, capsys: Any) -> None:
     """The photo is 40 pixels wide and 30 high, and all of it is the input; label 0 of SSD is the background."""
     answer = json.loads(run(capsys, detector, photo, "--json"))["images"][0]["outputs"]["detection_out"]
