@@ -20,7 +20,7 @@ from ..tasks.coarser import SENTENCE, listed
 from ..text import visible
 from ..util.files import digest
 from ..util.lazy_numpy import np
-from ..util.table import Table, floored, tail
+from ..util.table import Table, tail
 from ..zoo.locate import files_of, locate
 from . import check_custom, inputs, options, output, worst
 from .parsing import option, refuse, section
@@ -200,12 +200,8 @@ def _words(layer: LayerCheck) -> str:
 
 
 def _agreements(report: Report) -> list[str]:
-    lines = []
-    for a in report.agreements:
-        name = f"{a.blob}: " if len(report.agreements) > 1 else ""
-        top5 = f"   top-5 {a.top5}/{a.images}" if a.top5 is not None else ""
-        lines.append(f"{name}top-1 agreement {a.top1}/{a.images} ({floored(100 * a.share)} %){top5}")
-    return lines
+    several = len(report.agreements) > 1
+    return [f"{a.blob}: " * several + a.sentence("   ") for a in report.agreements]
 
 
 def _last(args: argparse.Namespace, report: Report) -> str:

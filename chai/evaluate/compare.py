@@ -28,6 +28,7 @@ from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..util.table import Table, floored
 from .held import OverlayBlob, held_blobs
+from .measure import counted
 from .outputs import kind_of, source
 
 log = logger("chai.check")
@@ -121,6 +122,11 @@ class Agreement:
         """Top-1 agreement, 0 to 1."""
         return self.top1 / self.images
 
+    def sentence(self, gap: str = ", ") -> str:
+        """Return both agreements as text, ``gap`` between them."""
+        top5 = f"{gap}top-5 {self.top5}/{self.images}" if self.top5 is not None else ""
+        return f"top-1 agreement {counted(self.top1, self.images)}{top5}"
+
     def to_json(self) -> dict[str, Any]:
         """Return numbers and names only, ready for json.dumps."""
         return {"blob": self.blob, "images": self.images, "top1": self.top1, "top5": self.top5, "share": self.share}
@@ -176,7 +182,7 @@ class Report:
         ]
         bars = [(x.engine, 100 * (x.sqnr_db or 0.0) / FULL_DB) for x in layers]
         facts = [f"{self.network} on {self.overlay}, {self.images} images, formats: {self.formats}"]
-        facts += [f"{a.blob}: top-1 agreement {a.top1}/{a.images} ({100 * a.share:.1f} %)" for a in self.agreements]
+        facts += [f"{a.blob}: {a.sentence()}" for a in self.agreements]
         table = Table(("layer", "engine", "format", "SQNR dB", f"{self.bound_db:g} dB"), rows, "lllrl")
         return html.notebook(*map(html.paragraph, facts), html.rows(table, bars))
 

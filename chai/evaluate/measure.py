@@ -14,6 +14,7 @@ from ..images.pictures import Feed
 from ..images.window import PictureWindow
 from ..net import Net
 from ..util.lazy_numpy import np
+from ..util.table import floored
 from .outputs import Output
 
 Record = dict[str, Any]  # {"image": index, SIDE: plain values, ...}
@@ -145,8 +146,8 @@ def share(part: int, whole: int) -> float | None:
 
 
 def counted(part: int, whole: int) -> str:
-    """Return a fraction as text: 3/4 (75.0 %)."""
-    return f"{part}/{whole} ({100 * part / whole:.1f} %)" if whole else "-"
+    """Return a fraction as text, rounded down: 3/4 (75.0 %)."""
+    return f"{part}/{whole} ({floored(100 * part / whole)} %)" if whole else "-"
 
 
 def interval(hits: int, count: int) -> str:

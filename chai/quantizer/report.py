@@ -12,7 +12,7 @@ from ..graph import Graph
 from ..net import Net
 from ..runtime.measuring import single
 from ..tasks.coarser import SENTENCE, as_json, listed
-from ..util.table import Table, floored
+from ..util.table import Table
 from .search import Result
 from .walk import Batch
 
@@ -70,9 +70,7 @@ class Verdict:
         if r.how["bits"] == "mixed":
             names = ", ".join(r.widened) or "no layer"
             sentences.append(f"8 bits in {names} ({100 * sum(r.widened.values()):.1f} % of the multiply-accumulates)")
-        for a in self.check.agreements:
-            top5 = f", top-5 {a.top5}/{a.images}" if a.top5 is not None else ""
-            sentences.append(f"{a.blob}: top-1 agreement {a.top1}/{a.images} ({floored(100 * a.share)} %){top5}")
+        sentences += [f"{a.blob}: {a.sentence()}" for a in self.check.agreements]
         if built.boxes is not None:
             sentences.append(built.boxes.sentence())
         if self.dearest:

@@ -15,6 +15,7 @@ from PIL import Image
 import chai
 from chai.cli import check as command, main, worst
 from chai.evaluate.compare import Agreement, LayerCheck, Report
+from chai.evaluate.measure import counted
 from chai.parser.caffemodel import write_caffemodel
 from chai.util.table import floored
 from chai.zoo.card_file import read_card
@@ -114,6 +115,15 @@ def test_an_agreement_below_the_goal_is_not_printed_as_the_goal() -> None:
     report = Report("net", "pynq-z2", "", 0, 10_000, 10.0, (), (hits,))
     assert command._missed(report, 0.97) == ["top-1 agreement below 97 %"]
     assert command._agreements(report) == ["top-1 agreement 9696/10000 (96.9 %)"]
+
+
+def test_shares_are_rounded_down_to_what_they_are() -> None:
+    assert counted(2499, 2500) == "2499/2500 (99.9 %)" and counted(2500, 2500) == "2500/2500 (100.0 %)"
+    assert counted(29, 100) == "29/100 (29.0 %)"  # 100 * (29 / 100) is less
+    hits = Agreement("prob", 2500, 2499, 2500)
+    assert hits.sentence() == "top-1 agreement 2499/2500 (99.9 %), top-5 2500/2500"
+    page = Report("net", "pynq-z2", "", 0, 2500, 10.0, (), (hits,))._repr_html_()
+    assert "prob: top-1 agreement 2499/2500 (99.9 %)" in page
 
 
 # -- preprocessing goes with the quantised network

@@ -113,7 +113,7 @@ def test_precision_and_recall() -> None:
         "recall": 2 / 3,
     }
     assert first.judged() == {}
-    assert ["same boxes, images", "", "2/3 (66.7 %)"] in measure.rows({"float": first, "emulator": second})
+    assert ["same boxes, images", "", "2/3 (66.6 %)"] in measure.rows({"float": first, "emulator": second})
 
 
 def test_images_without_any_box_count_and_give_no_precision() -> None:
