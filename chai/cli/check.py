@@ -6,9 +6,8 @@ import argparse
 import sys
 from dataclasses import dataclass
 from itertools import islice
-from math import inf
+from math import inf, isnan, nan
 from pathlib import Path
-from typing import Any
 
 from .. import __version__
 from ..errors import UsageError
@@ -64,7 +63,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.preprocessing(parser)
     options.execution(parser, device=False)
     group = section(parser, "goals")
-    option(group, "--bound DB", f"minimum SQNR of a layer (default: {BOUND_DB:g} dB)", type=float, default=BOUND_DB)
+    option(group, "--bound DB", f"minimum SQNR of a layer (default: {BOUND_DB:g} dB)", type=_decibels, default=BOUND_DB)
     option(
         group,
         "--agreement SHARE",
@@ -105,21 +104,16 @@ def execute(args: argparse.Namespace) -> int:
     report = _compared(args, job, files, failed)
     goal = args.agreement if args.agreement is not None else AGREEMENT if report.images >= ENOUGH else 0.0
     missed = _missed(report, goal)
-    content = {
-        **report.to_json(),
-        "agreement_goal": goal,
-        "preprocess": inputs.describe(job),
-        "failed": failed,
-        "ok": not missed,
-    }
+    content = Check(
+        **report.to_json(), agreement_goal=goal, preprocess=inputs.describe(job), failed=failed, ok=not missed
+    )
     if args.json:
-        output.as_json(Check(**content))
+        output.as_json(content)
     else:
         output.result(inputs.header(args, job))
         _print(args, report, missed)
     if args.html:
-        reports.save(args.html, _page(args, report, weights, missed, content))
-        output.say(f"wrote {args.html}")
+        _save_page(args, report, weights, missed, content)
     if args.png:
         reports.save_png(args.png, worst.chart(report))
         output.say(f"wrote {args.png}")
@@ -127,6 +121,16 @@ def execute(args: argparse.Namespace) -> int:
         more = "--json has every number" if args.html else "--html check.html   shows it as a page"
         output.say(f"next: chai check {args.net} ... {more}")
     return 1 if missed else 65 if failed else 0
+
+
+def _decibels(text: str) -> float:
+    try:
+        bound = float(text)
+    except ValueError:
+        bound = nan
+    if isnan(bound):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected decibels, e.g. {BOUND_DB:g}")
+    return bound
 
 
 def _compared(
@@ -245,13 +249,13 @@ def _remedy(args: argparse.Namespace, report: Report, layer: LayerCheck) -> str:
 # -- as a page
 
 
-def _page(args: argparse.Namespace, report: Report, weights: Path, missed: list[str], content: dict[str, Any]) -> str:
+def _save_page(args: argparse.Namespace, report: Report, weights: Path, missed: list[str], content: Check) -> None:
     facts = {
         "network": f"{report.network} ({args.net})",
         "weights": f"{weights.name}, SHA-256 {digest(*files_of(weights))[:12]}",
         "overlay": f"{report.overlay}, emulated",
         "formats": _formats(args, report),
-        "images": f"{report.images}, {content['preprocess']}",
+        "images": f"{report.images}, {content.preprocess}",
         "bound": f"{report.bound_db:g} dB",
         "made by": f"chai {__version__}, numpy {np.__version__}",
     }
@@ -259,8 +263,8 @@ def _page(args: argparse.Namespace, report: Report, weights: Path, missed: list[
     rows = [_cells(layer, report.bound_db) for layer in report.layers]
     head = ["layer", "type", "engine", "format", "SQNR dB", "largest error", "saturated %", "largest", "channel", ""]
     table = Table(head, rows, "llllrrrrrl")
-    title = f"chai check: {report.network}"
-    return reports.document(title, facts, reports.body(verdict, missed, worst.chart(report), table), content)
+    body = reports.body(verdict, missed, worst.chart(report), table)
+    worst.save_page(args.html, f"chai check: {report.network}", facts, body, content)
 
 
 def _cells(layer: LayerCheck, bound_db: float) -> list[str]:

@@ -240,19 +240,14 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _report(args: argparse.Namespace, outcome: Verdict, preprocess: str, failed: list[inputs.Failure]) -> None:
-    content = {
-        **outcome.to_json(),
-        "below_bound": worst.names(outcome.check),
-        "preprocess": preprocess,
-        "failed": failed,
-    }
+    below = worst.names(outcome.check)
+    content = Quantize(**outcome.to_json(), below_bound=below, preprocess=preprocess, failed=failed)
     if args.json:
-        output.as_json(Quantize(**content))
+        output.as_json(content)
     else:
         _print(outcome)
     if args.html:
-        reports.save(args.html, _page(args, outcome, content))
-        output.say(f"wrote {args.html}")
+        _save_page(args, outcome, content)
     worst.warn(outcome.check)
 
 
@@ -292,21 +287,20 @@ def _print(outcome: Verdict) -> None:
     output.result(f"{outcome.result.images} images, {len(outcome.result.tried)} recipes, {seconds}")
 
 
-def _page(args: argparse.Namespace, outcome: Verdict, content: dict[str, Any]) -> str:
+def _save_page(args: argparse.Namespace, outcome: Verdict, content: Quantize) -> None:
     result, how = outcome.result, outcome.result.how
     facts = {
         "network": f"{outcome.check.network} ({args.net})",
         "written": f"{result.prototxt}, {result.caffemodel.name}",
         "formats": f"{spelled(how['bits'])}-bit {how['scheme']}",
         "overlay": f"{outcome.check.overlay}, emulated",
-        "calibration": f"{result.images} images, {content['preprocess']}",
+        "calibration": f"{result.images} images, {content.preprocess}",
         "judged by": how["judge"],
         "made by": f"chai {__version__}, effort {how['effort']}, seed {how['seed']}, {result.seconds:.0f} s",
     }
-    title = f"chai quantize: {outcome.check.network}"
     verdict = [*outcome.sentences(), worst.sentence(outcome.check)]
     body = reports.body(verdict, worst.below(outcome.check), worst.chart(outcome.check), outcome.table())
-    return reports.document(title, facts, body, content)
+    worst.save_page(args.html, f"chai quantize: {outcome.check.network}", facts, body, content)
 
 
 def _percent(text: str) -> float:

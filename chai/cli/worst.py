@@ -1,12 +1,15 @@
-"""Name the layers with the largest fixed-point error, and warn of layers below the bound."""
+"""Name the layers with the largest fixed-point error, warn of layers below the bound, and write pages of comparisons."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypedDict
 
 from ..evaluate.compare import FULL_DB, LayerCheck, Report
 from ..fixed import Coarser
+from ..report import page as reports
 from ..report.page import Bar, Chart
 from . import output
 from .inputs import Failure
@@ -64,6 +67,12 @@ def chart(report: Report) -> Chart:
     bound = report.bound_db
     bars = [Bar(x.name, x.sqnr_db or 0.0, x.decibels, x.engine, x.below(bound)) for x in report.measured]
     return Chart("SQNR of each layer, dB", bars, FULL_DB, bound)
+
+
+def save_page(path: Path, title: str, facts: Mapping[str, str], body: Sequence[str], content: Compared) -> None:
+    """Write the page of a comparison, with its numbers as in ``--json``."""
+    reports.save(path, reports.document(title, facts, body, output.plain_values(content)))
+    output.say(f"wrote {path}")
 
 
 def sentence(report: Report) -> str:

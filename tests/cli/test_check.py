@@ -138,6 +138,8 @@ def test_too_little_agreement_is_exit_1(chai_command, dark: Path) -> None:  # ty
         (["digits", "-i", "bad.png"], 65, "none of the images can be read"),
         (["digits", "-i", "nowhere"], 2, "there is no image 'nowhere'"),
         (["digits", "-i", "bad.png", "--limit", "0"], 2, "argument --limit: '0': expected a number of at least 1"),
+        (["digits", "-i", "bad.png", "--bound", "nan"], 2, "argument --bound: 'nan': expected decibels, e.g. 10"),
+        (["digits", "-i", "bad.png", "--bound", "10dB"], 2, "argument --bound: '10dB': expected decibels, e.g. 10"),
         (["digits", "-i", "bad.png", "--overlay", "pynqz2"], 69, "did you mean 'pynq-z2'?"),
         (
             ["digits", "-i", DIGITS, "--limit", "2", "--html", "no/where.html"],
@@ -179,13 +181,24 @@ def test_page_and_picture(chai_command, tmp_path: Path) -> None:  # type: ignore
     content = json.loads(page.data)
     assert [layer["name"] for layer in content["layers"]][2] == HOSTILE
     printed = as_json(chai_command("check", *options, "--json"))
-    assert content == {k: v for k, v in printed.items() if k not in ("schema", "chai")}
+    assert content == printed
     first = (tmp_path / "a.html").read_bytes()
     chai_command("check", *options, "--html", "a.html", "-q")
     assert (tmp_path / "a.html").read_bytes() == first  # the same input, the same page
     with Image.open(tmp_path / "a.png") as picture:
         assert picture.format == "PNG"
     assert sorted(p.name for p in tmp_path.iterdir()) == ["a.html", "a.png", "own.prototxt", "own.toml"]
+
+
+def test_a_bound_that_no_error_reaches_is_null_on_the_page(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    image = sorted(DIGITS.glob("*.png"))[0]
+    done = chai_command(
+        "check", "digits", "-i", image, "--bound", "inf", "--html", "a.html", "--png", "a.png", "--json"
+    )
+    printed = json.loads(done.stdout)
+    assert done.returncode == 1, done.stderr
+    assert printed["bound_db"] is None and printed["first_bad"] == "data"
+    assert json.loads(Page((tmp_path / "a.html").read_text()).data) == printed
 
 
 def test_googlenet(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]

@@ -23,6 +23,7 @@ from chai.quantizer import quantize
 from chai.util.paths import resource
 from chai.xportdnn.__main__ import main as xportdnn
 from chai.zoo.locate import read_graph
+from tests.cli.conforms import checked
 from tests.cli.conftest import InProcess
 from tests.conftest import HANG
 from tests.evaluate.test_compare import Page
@@ -48,7 +49,8 @@ def test_the_digits(chai_command, tmp_path: Path) -> None:  # type: ignore[no-un
     assert re.match(r"a CHaiDNN board cannot read it: \d+ blobs have unsigned codes", done.stderr.splitlines()[-2])
     assert done.stderr.splitlines()[-1].startswith("next: chai check q.prototxt q.caffemodel")
     page = Page((tmp_path / "q.html").read_text())
-    assert json.loads(page.data)["bits"] == 8
+    content = checked(json.loads(page.data), "chai.quantize/2")
+    assert (content["bits"], content["below_bound"], content["failed"]) == (8, [], [])
     assert (tmp_path / "q.toml").read_bytes() == resource("prototxt", "digits.toml").read_bytes()  # the preprocessing
     again = chai_command("check", "q.prototxt", "q.caffemodel", "-i", DIGITS, "--limit", "12", "--json")
     assert again.returncode == 0 and "was quantised for other weights" not in again.stderr

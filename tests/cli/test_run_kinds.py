@@ -110,7 +110,8 @@ def test_outputs_that_do_not_join_are_saved_for_each_pass(detector: list[str], p
 
 def test_arrays_of_several_sizes_are_saved_under_any_name(tmp_path: Path, capsys: Any) -> None:
     text = 'input: "data" input_shape { dim: 1 dim: 2 dim: 3 dim: 4 }\n'
-    text += 'layer { name: "whole" type: "Pooling" bottom: "data" top: "file" pooling_param { pool: AVE global_pooling: true } }\n'
+    text += 'layer { name: "whole" type: "Pooling" bottom: "data" top: "file"\n'
+    text += "  pooling_param { pool: AVE global_pooling: true } }\n"
     text += 'layer { name: "twice" type: "Power" bottom: "data" top: "twice" power_param { scale: 2 } }\n'
     text += 'layer { name: "sum" type: "Reduction" bottom: "data" top: "sum" reduction_param { axis: 0 } }\n'
     (tmp_path / "net.prototxt").write_text(text)
