@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,11 +59,11 @@ class Drawing:
     def report(self) -> None:
         """Report the written files on stderr."""
         if self.written:
-            names = [*map(str, self.written)]
+            names = [*dict.fromkeys(map(str, self.written))]  # an image may be named twice
+            pictures = f"{len(names)} pictures: " if len(names) > 1 else ""
             if len(names) > NAMED:
                 names[NAMED - 1 : -1] = ["..."]
-            count = f"{len(self.written)} pictures: " if len(names) > 1 else ""
-            output.say(f"wrote {count}{', '.join(names)}")
+            output.say(f"wrote {pictures}{', '.join(names)}")
         if self.silent:
             first = self.silent[0]
             more = f" and {len(self.silent) - 1} more" if len(self.silent) > 1 else ""
@@ -71,14 +72,17 @@ class Drawing:
 
 def _targets(out: Path, files: Sequence[Path], folder: bool) -> dict[str, Path]:
     """Return the picture file of each image file; arrays (.npy) have none."""
-    named = [file for file in files if file.suffix.lower() != ".npy"]
+    named = [*dict.fromkeys(file for file in files if file.suffix.lower() != ".npy")]
     if not folder and len(named) == 1:
         return {str(named[0]): out}
     targets: dict[str, Path] = {}
+    taken: set[Path] = set()
     for i, file in enumerate(named, 1):
         target = out / f"{file.stem}.png" if folder else out.with_name(f"{out.stem}-{i}{out.suffix}")
-        if target in targets.values():  # two images of one name, from different folders
-            target = target.with_name(f"{target.stem}-{i}.png")
+        numbers = count(i)
+        while target in taken:  # two images of one name, from different folders
+            target = out / f"{file.stem}-{next(numbers)}.png"
+        taken.add(target)
         targets[str(file)] = target
     return targets
 

@@ -164,6 +164,25 @@ def test_what_cannot_be_drawn_is_said(chai_command: Any, tmp_path: Path) -> None
     assert [p.name for p in (tmp_path / "two").iterdir()] == [f"{image.stem}.png"]
 
 
+@pytest.mark.parametrize(
+    ("names", "written"),
+    [
+        ("x/a-3.png x/a.png y/a.png", "3 pictures: out/a-3.png, out/a.png, out/a-4.png"),
+        ("x/a.png x/a.png", "out/a.png"),  # one image, named twice
+    ],
+)
+def test_each_image_has_its_picture(names: str, written: str, chai_command: Any, tmp_path: Path) -> None:
+    for i, name in enumerate(dict.fromkeys(names.split())):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        Image.fromarray(np.full((9 + i, 8), 50, np.uint8)).save(tmp_path / name)
+    done = chai_command("run", "digits", "-i", *names.split(), "--device", "float", "--draw", "out")
+    assert done.returncode == 0, done.stderr
+    assert f"wrote {written}" in done.stderr.splitlines()
+    names_written = [name.removeprefix("out/") for name in written.rpartition(": ")[2].split(", ")]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == sorted(names_written)
+    assert len({pixels(path).shape for path in (tmp_path / "out").iterdir()}) == len(names_written)
+
+
 # -- places
 
 
