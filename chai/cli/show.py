@@ -44,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.usage = "chai show NET [WEIGHTS] [--overlay NAME] [--json | --dot] [--html FILE] [options]"
     options.network(parser)
     options.detector(parser)
-    option(section(parser, "network"), "--batch N", "plan for N images per pass (default: 1)", type=int)
+    option(section(parser, "network"), "--batch N", "plan for N images per pass", type=options.count, default=1)
     options.execution(parser, device=False)
     option(
         section(parser, "device"),
@@ -131,7 +131,7 @@ def _sized(args: argparse.Namespace) -> tuple[Graph, Stored | None, dict[str, Sh
     graph, weights = read_network(
         *files, sizes, options.head(args), phase=args.phase, stages=args.stage, strict=args.strict
     )
-    inputs = {b: (args.batch or 1, *s[1:]) if s else s for b, s in graph.inputs.items()}
+    inputs = {b: (args.batch, *s[1:]) if s else s for b, s in graph.inputs.items()}
     inputs.update(sizes)
     return graph, weights, infer_shapes(graph, {b: s for b, s in inputs.items() if s}, partial=weights is None)
 
@@ -161,7 +161,7 @@ def _source(args: argparse.Namespace) -> str:
 def _planned(args: argparse.Namespace) -> NetworkView:
     refuse(args, ("params", "dot"), "with --overlay, --engine or --place", hint="leave those out, or it")
     logging.getLogger("chai").setLevel(logging.ERROR)  # the summary line already reports missing weights
-    net = options.load_network(args, device="null", batch=args.batch or 1, **options.offload(args))
+    net = options.load_network(args, device="null", batch=args.batch, **options.offload(args))
     brought = options.check_formats(args, net.graph)
     options.check_custom(args, net.graph)
     net.plan()

@@ -177,6 +177,8 @@ WRONG = [  # any other that is refused, and words of its hint
     ("run digits -i x.png --overlay pynq", "did you mean"),
     ("run digits -i x.png --device pink", "devices: "),
     ("run digits -i x.png -o folder", "name a file"),
+    ("show digits --batch 0", "--help"),
+    ("show digits --batch -1 --overlay pynq-z2", "--help"),
     ("show digits --source nothing", "chai show lists them"),
     ("show digits --source classifier", "its code is at"),
     ("check digits", "chai check NET WEIGHTS --custom TYPE"),
