@@ -250,14 +250,21 @@ def _extent(response: HTTPResponse, have: int, validator: str, part: _PartialFil
     if response.status == 206 and have:
         said = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
         changed = _validator(response) not in ("", validator)
-        if said is None or int(said[1]) != have or changed:
+        if said is None or said[1] != str(have) or changed:
             part.drop()
             raise _Again("the server goes on with another file, or elsewhere in it")
-        return have, int(said[2])
+        return have, _size(said[2])
     if response.status != 200:
         raise _Refused(f"HTTP status {response.status}")
     length = response.headers.get("Content-Length", "")
-    return 0, int(length) if length.isdecimal() else None
+    return 0, _size(length) if length.isdecimal() else None
+
+
+def _size(digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:  # more digits than Python reads
+        raise _Refused(f"a file of {digits[:20]}... bytes, a number of {len(digits):,} digits") from None
 
 
 def _validator(response: HTTPResponse) -> str:

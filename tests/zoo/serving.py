@@ -38,6 +38,7 @@ class Server(ThreadingHTTPServer):
         self.ranges = self.if_range = True  # whether they are honoured
         self.length: str | None = None  # a Content-Length that need not be true; "" for none
         self.shift = 0  # a lie in Content-Range
+        self.total = ""  # another one, instead of the size
         self.gate: threading.Event | None = None  # answers wait for it
 
     def url(self, path: str = f"/{NAME}") -> str:
@@ -74,7 +75,7 @@ class Handler(BaseHTTPRequestHandler):
         if length:
             fields["Content-Length"] = length
         if start:
-            fields["Content-Range"] = f"bytes {start + server.shift}-{len(content) - 1}/{len(content)}"
+            fields["Content-Range"] = f"bytes {start + server.shift}-{len(content) - 1}/{server.total or len(content)}"
         self._head(206 if start else 200, **fields)
         body = content[start:]
         self.wfile.write(body[: server.cuts.pop(0)] if server.cuts else body)
