@@ -36,6 +36,11 @@ def encodable(text: str, file: TextIO) -> str:
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
+def in_ascii(text: str) -> str:
+    """Return ``text`` made ``visible``, with escapes for all characters outside ASCII."""
+    return visible(text).encode("ascii", "backslashreplace").decode()
+
+
 def tell(file: TextIO, *lines: str) -> None:
     """Print each of ``lines`` to ``file`` as one line, made ``visible``."""
     for line in lines:

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, TypeVar
 from .. import __version__
 from ..env import env
 from ..errors import ChaiError, DeviceError, FetchError, UsageError
-from ..text import encodable, tell, visible
+from ..text import encodable, in_ascii, tell, visible
 from ..util.files import in_its_place, obstacle
 from ..util.log import show_with
 from ..util.sharing import Mutex
@@ -114,7 +114,8 @@ def table(
     ``only_piped``  how many of the last columns no terminal gets
     """
     if not on_terminal():
-        result(*plain(head, rows, align).encode("ascii", "backslashreplace").decode().split("\n"))
+        cells = [[*map(in_ascii, row)] for row in (head, *rows)]
+        result(*plain(cells[0], cells[1:], align).split("\n"))
         return
     from rich.cells import cell_len
     from rich.console import Console
@@ -156,8 +157,7 @@ def listed(label: str, text: str, items: Sequence[str] = ()) -> None:
     A terminal gets lines of its width, indented below the first; no word of the text and no item is torn.
     """
     if not on_terminal():
-        line = " ".join(filter(None, [f"{label:<8}", text, ", ".join(items)]))
-        result(visible(line).encode("ascii", "backslashreplace").decode())
+        result(in_ascii(" ".join(filter(None, [f"{label:<8}", text, ", ".join(items)]))))
         return
     words = [encodable(visible(word), sys.stdout) for word in text.split()]
     names = [encodable(visible(item), sys.stdout) for item in items]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..text import visible
+from ..text import in_ascii
 from ..util.files import complete
 from ..util.html import COLOURS, markup, text
 from ..util.table import Table, tail
@@ -130,9 +130,9 @@ def save_png(path: str | Path, chart: Chart) -> None:
     bars = chart.bars[:_MOST]
     image = Image.new("RGB", (_WIDTH, _LINE * (len(bars) + 4)), "white")
     draw = ImageDraw.Draw(image)
-    font = ImageFont.load_default()
+    font = ImageFont.load_default()  # which has no letters outside ASCII in old versions of Pillow
     more = f" (the first {_MOST} of {len(chart.bars)})" if len(bars) < len(chart.bars) else ""
-    draw.text((8, 4), _ascii(chart.title + more), fill="black", font=font)
+    draw.text((8, 4), in_ascii(chart.title + more), fill="black", font=font)
     bottom = _LINE * (len(bars) + 3)
     for tick in range(5):
         x = _NAMES + _FULL * tick // 4
@@ -141,14 +141,14 @@ def save_png(path: str | Path, chart: Chart) -> None:
     for i, bar in enumerate(bars):
         y, end = _LINE * (i + 2), _NAMES + int(chart.pixels(bar.value))
         colour, ink = COLOURS.get(bar.engine, COLOURS["host"]), BAD if bar.bad else "black"
-        draw.text((8, y + 2), _ascii(tail(bar.name, _LONGEST)), fill=ink, font=font)
+        draw.text((8, y + 2), in_ascii(tail(bar.name, _LONGEST)), fill=ink, font=font)
         if bar.engine == "host":
             for x in range(_NAMES, end, 5):
                 draw.line((x, y + 13, min(x + 10, end), y + 3), fill=colour, width=2)
         else:
             draw.rectangle((_NAMES, y + 3, end, y + 13), fill=colour)
         draw.rectangle((_NAMES, y + 3, end, y + 13), outline="black")
-        draw.text((_NAMES + _FULL + 8, y + 2), _ascii(_beside(bar)), fill=ink, font=font)
+        draw.text((_NAMES + _FULL + 8, y + 2), in_ascii(_beside(bar)), fill=ink, font=font)
     x = _NAMES + int(chart.pixels(chart.bound))
     draw.line((x, 2 * _LINE, x, bottom), fill=BAD)
     with complete(path) as part:
@@ -164,11 +164,6 @@ def _beside(bar: Bar) -> str:
 
 def _fill(engine: str) -> str:
     return "url(#hatch)" if engine == "host" else COLOURS[engine]
-
-
-def _ascii(text: str) -> str:
-    """Escape non-ASCII text for Pillow's default font, which has no other letters in old versions."""
-    return visible(text).encode("ascii", "backslashreplace").decode()
 
 
 def _json(data: Mapping[str, Any]) -> str:

@@ -165,6 +165,17 @@ def test_json_has_no_nan(capsys: pytest.CaptureFixture[str]) -> None:
     }
 
 
+def test_columns_of_a_piped_table_align_where_letters_become_escapes(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [["gr\xf6\xdfe", "1x2", "3"], ["conv", "10x20", "45"], ["\u732b\x1b", "", "6"]]
+    output.table(["n\xe4me", "size", "MACs"], rows, "llr")
+    assert capsys.readouterr().out.splitlines() == [
+        r"n\xe4me      size   MACs",
+        r"gr\xf6\xdfe  1x2       3",
+        r"conv         10x20    45",
+        r"\u732b\x1b             6",
+    ]
+
+
 def test_plain_tables_align() -> None:
     assert plain(["a", "bb"], [["long", "1"], ["x", "22"]], "lr") == "a     bb\nlong   1\nx     22"
 
