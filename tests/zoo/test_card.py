@@ -85,14 +85,14 @@ def test_a_mean_image_has_no_place_in_a_card() -> None:
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("text", "message"),
     [
-        "preprocess = { scale = 2 }\n",
-        "preprocess.scale = 2\n",
-        "title = '''\n[preprocess]\nis not what it seems'''\n",
-        "preprocess = [",
+        ("preprocess = { scale = 2 }\n", "cannot be replaced"),
+        ("preprocess.scale = 2\n", "cannot be replaced"),
+        ("title = '''\n[preprocess]\nis not what it seems'''\n", "cannot be replaced"),
+        ("preprocess = [", "this is no TOML"),
     ],
 )
-def test_a_card_that_cannot_be_changed_is_refused_before_it_is_harmed(text: str) -> None:
-    with pytest.raises(ParseError):
+def test_a_card_that_cannot_be_changed_is_refused_before_it_is_harmed(text: str, message: str) -> None:
+    with pytest.raises(ParseError, match=message):
         cards.with_preprocess(text, HOW, Path("x.toml"))
