@@ -53,6 +53,8 @@ class Preprocess:
         for name in ("mean", "raw_scale", "scale"):
             if not _within(getattr(self, name)):
                 raise UsageError(f"{name}: expected finite numbers up to {LARGEST:g}", hint="pixels are 0 to 255")
+        if getattr(self.scale, "ndim", 0):  # an array, which is neither equal to 1 nor not
+            object.__setattr__(self, "scale", tuple(np.ravel(self.scale).tolist()))
 
     def with_options(self, **options: Any) -> Preprocess:
         """Return a copy with the options that are not None. Raises UsageError for invalid values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from chai import Preprocess, UsageError
 from chai.graph.params import SIZE
 from chai.images import files
 from chai.kernels import pixels as kernels
-from chai.zoo.card_file import read_card
+from chai.zoo.card_file import read_card, with_preprocess
 from tests.conftest import need_models
 
 GRADIENT = np.arange(11 * 13 * 3, dtype=np.uint8).reshape(11, 13, 3)
@@ -69,6 +70,16 @@ def test_a_scale_for_each_channel() -> None:
     expected = (GRADIENT - [123.675, 116.28, 103.53]) / deviations
     assert np.allclose(item, expected.transpose(2, 0, 1), atol=1e-6)
     assert way.describe((1, 3, 5, 7)).endswith("scale 0.0171248 0.017507 0.0174292")
+
+
+@pytest.mark.parametrize("shape", [(3,), (3, 1, 1)])
+def test_scales_in_an_array(shape: tuple[int, ...]) -> None:
+    way, same = (Preprocess().with_options(scale=s) for s in (np.array([0.5, 1, 2]).reshape(shape), (0.5, 1.0, 2.0)))
+    assert way == same and way.describe((1, 3, 5, 7)) == "5x7 BGR, scale 0.5 1 2"
+    assert np.array_equal(way(picture(), (1, 3, 5, 7)), same(picture(), (1, 3, 5, 7)))
+    assert with_preprocess("", way, Path("x.toml")) == "[preprocess]\nscale = [0.5, 1.0, 2.0]\n"
+    with pytest.raises(UsageError, match="2 scales; expected 1 or 3"):
+        Preprocess(scale=np.ones(2))(picture(), (1, 3, 5, 7))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("scale", [(), (1.0, 2.0), (1.0, 2.0, 3.0, 4.0)])
