@@ -21,13 +21,14 @@ from ..env import env
 from ..errors import ChaiError, DeviceError, FetchError, UsageError
 from ..text import encodable, in_ascii, tell, visible
 from ..util.files import in_its_place, obstacle
+from ..util.html import COLOURS
 from ..util.log import show_with
 from ..util.sharing import Mutex
 from ..util.table import Table, filled, fit, plain, quantity, whole_width
 
 T = TypeVar("T")
 WIDTH = 80  # of sentences and charts
-ENGINE_STYLE = {"fpga": "#0072B2", "custom": "#E69F00", "host": ""}  # Okabe-Ito; the word says it too
+ENGINE_STYLE = {engine: COLOURS[engine] for engine in ("fpga", "custom")}  # the host has the terminal's own colour
 
 
 class _Lines(logging.Formatter):

@@ -95,6 +95,13 @@ def test_a_narrow_terminal_gets_the_name_of_each_number(
     ]
 
 
+def test_engines_have_one_colour_on_terminals_and_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, text = printed(["show", "digits", "--overlay", "pynq-z2", "-q"], True, monkeypatch, 120)
+    painted = {word: colour for colour, word in re.findall(r"\x1b\[38;2;([\d;]+)m(\w+)", text)}
+    rgb = {engine: ";".join(map(str, bytes.fromhex(html.COLOURS[engine][1:]))) for engine in ("fpga", "custom")}
+    assert painted == rgb and " host" in text
+
+
 def test_several_tops_are_listed_below_on_a_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tops = [f"part{i}" for i in range(9)]
     path = tmp_path / "slice.prototxt"
