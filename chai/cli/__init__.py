@@ -125,7 +125,7 @@ def run_command(module: Any, prog: str, summary: str, argv: list[str]) -> int:
         output.start_logging(args.verbose, args.quiet)
         return int(module.execute(args))
 
-    return _reported(work)
+    return reported(work)
 
 
 def guarded(work: Callable[[], int]) -> int:
@@ -133,10 +133,10 @@ def guarded(work: Callable[[], int]) -> int:
     from . import output
 
     output.start_logging(verbose=False)
-    return guarded_streams(lambda: _reported(work))
+    return guarded_streams(lambda: reported(work))
 
 
-def _reported(work: Callable[[], int]) -> int:
+def reported(work: Callable[[], int]) -> int:
     """Run ``work`` and return its exit code; print the error if chai refuses or fails."""
     from ..errors import ChaiError
     from . import output

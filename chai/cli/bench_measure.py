@@ -15,7 +15,7 @@ from typing import Any
 
 from ..artifact.save import save
 from ..blob import Array, Shape
-from ..errors import ChaiError, UsageError
+from ..errors import UsageError
 from ..evaluate.bench import rounds, start
 from ..evaluate.bench.caffe import caffe, replaced
 from ..evaluate.bench.engines import Peer, PeerEngine, Run, Subject, opened, sets
@@ -25,7 +25,7 @@ from ..runtime.perf import PerfInfo, spread
 from ..util.interpreter import THREAD_LIMITS
 from ..util.lazy_numpy import np
 from ..zoo import is_compiled, is_onnx
-from . import options, output
+from . import guarded_streams, options, output, reported
 from .parsing import refuse
 
 # of passes, the inputs' shapes and chai's least milliseconds: figures and notes
@@ -52,7 +52,7 @@ def apart(work: Callable[[], Any], threads: int, quiet: bool) -> tuple[int, Any]
             os.environ.update(dict.fromkeys(THREADS, str(threads)))
             if quiet:
                 logging.getLogger("chai").setLevel(logging.ERROR)
-            code = _sent(work, writing)
+            code = guarded_streams(lambda: reported(lambda: _sent(work, writing)))
         finally:
             sys.stderr.flush()
             os._exit(code)
@@ -73,14 +73,8 @@ def _sent(work: Callable[[], Any], writing: int) -> int:
         with open(writing, "w", encoding="utf-8") as file:
             file.write(text)
         return 0
-    except ChaiError as error:
-        return output.report(error)
     except KeyboardInterrupt:
         return 130  # the first process says it
-    except OSError as error:
-        return output.failed(error)
-    except Exception as error:
-        return output.fault(error)
 
 
 def run(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -14,6 +16,7 @@ import chai
 from chai.artifact.save import save
 from tests.cli.conforms import checked
 from tests.cli.conftest import InProcess, Run
+from tests.conftest import HANG
 from tests.passes.common import prototxt
 
 
@@ -33,6 +36,25 @@ def test_bench_of_a_compiled_network(chai_command: Run, tmp_path: Path) -> None:
     assert [run["batch"] for run in as_json(done)["runs"]] == [2, 1]
     assert done.stderr.count("no peer") == 1
     assert "--batch does nothing for digits.chai" in chai_command("show", "digits.chai", "--batch", "2").stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "line"),
+    [
+        ("MemoryError()", 70, "error: out of memory"),
+        ("RuntimeError('odd')", 70, "error: a fault in chai: RuntimeError: odd"),
+        ("OSError(28, 'No space left', 'x')", 74, "error: x: No space left"),
+        ("FileNotFoundError(2, 'No such file', 'x.no')", 2, "error: there is no file 'x.no'"),
+        ("chai.UsageError('wrong')", 2, "error: wrong"),
+        ("KeyboardInterrupt()", 130, ""),
+    ],
+)
+def test_the_process_that_measures_ends_as_a_command(error: str, code: int, line: str, tmp_path: Path) -> None:
+    program = f"import chai, sys\nfrom chai.cli.bench_measure import apart\ndef work(): raise {error}\n"
+    program += "sys.exit(apart(work, 1, True)[0])"
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=HANG, check=False)
+    assert (done.returncode, done.stderr.partition("\n")[0]) == (code, line)
 
 
 def test_bench_alone_and_against_opencv(chai_command: Run) -> None:
