@@ -1,10 +1,10 @@
-"""Files: bounded reads, atomic writes, and digests."""
+"""Files: bounded reads, atomic writes, locks, and digests."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, BinaryIO
@@ -34,6 +34,24 @@ def complete(path: str | Path) -> Iterator[Path]:
         if isinstance(error, OSError) and error.filename is None:  # write fails on a full disk without naming the file
             error.filename = str(path)
         raise
+
+
+@contextmanager
+def locked(path: Path, waiting: Callable[[], object] | None = None) -> Iterator[None]:
+    """Lock a file, made if it is not there, for one process during the block. The system unlocks it if that process dies.
+
+    ``waiting()`` is called before waiting for another process.
+    """
+    import fcntl
+
+    with open(path, "wb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if waiting is not None:
+                waiting()
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def opened(path: str | Path, pipe: bool = True) -> BinaryIO:

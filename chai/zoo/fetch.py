@@ -7,12 +7,12 @@ where a file is stored.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from time import sleep
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from .. import overlay as overlays
 from ..env import env
 from ..errors import FetchError, UsageError
 from ..limits import limits
-from ..util.files import digest
+from ..util.files import digest, locked
 from ..util.log import logger
 from ..util.suggest import did_you_mean
 from . import networks
@@ -126,7 +126,8 @@ def fetch(published: Published, folder: Path, *, force: bool = False, tell: Tell
             hint=_by_hand(published, target),
         )
     folder.mkdir(parents=True, exist_ok=True)
-    with _locked(target):
+    waiting = partial(log.warning, "another process fetches %s; waiting for it", target.name)
+    with locked(target.with_name(target.name + ".lock"), waiting):
         if target.exists() and not force:
             if (present := digest(target, algorithm=published.algorithm)) != published.digest:
                 raise FetchError(
@@ -317,18 +318,6 @@ def _check(part: _PartialFile, published: Published, target: Path) -> None:
         os.replace(part.path, aside)
         part.drop()
         raise _Refused(f"its {published.algorithm} is {present}, published is {published.digest}; kept as {aside.name}")
-
-
-@contextmanager
-def _locked(target: Path) -> Iterator[None]:
-    """Lock ``target`` for one process during the block; the system unlocks it if that process dies. The lock file stays."""
-    with open(target.with_name(target.name + ".lock"), "wb") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            log.warning("another process fetches %s; waiting for it", target.name)
-            fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def _opener() -> OpenerDirector:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from threading import Event, Thread
 
 import pytest
 
-from chai.util.files import complete
+from chai.util.files import complete, locked
+from tests.conftest import HANG
 
 
 def test_the_name_is_taken_when_all_is_written(tmp_path: Path) -> None:
@@ -43,3 +45,21 @@ def test_a_full_disk_is_said_with_the_name(tmp_path: Path) -> None:
         part.write_text("x")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert not list(tmp_path.iterdir())
+
+
+def test_a_lock_is_for_one_at_a_time(tmp_path: Path) -> None:
+    path, waits, order = tmp_path / "x.lock", Event(), list[str]()
+
+    def second() -> None:
+        with locked(path, waits.set):
+            order.append("second")
+
+    thread = Thread(target=second)
+    with locked(path):
+        thread.start()
+        assert waits.wait(HANG)
+        order.append("first")
+    thread.join(HANG)
+    assert order == ["first", "second"]
+    with locked(path, lambda: pytest.fail("it waits for nobody")):
+        assert path.is_file()

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from hashlib import sha256
 from pathlib import Path
 
 from ...env import env
+from ...util.files import locked
 from .tools import HARNESS, compiler, release, run
 
 
@@ -20,7 +19,7 @@ def kept(suffix: str, make: Callable[[Path], Path], *parts: str) -> Path:
     name = sha256("\0".join(parts).encode()).hexdigest()[:32]
     target = Path(env().cache, "rtl", f"{name}{suffix}")
     target.parent.mkdir(parents=True, exist_ok=True)
-    with _alone(target.with_suffix(".lock")):
+    with locked(target.with_suffix(".lock")):  # one process compiles a library, the others find it
         if not target.is_file():
             aside = f".{target.stem}-"
             for stale in target.parent.glob(f"{aside}*"):  # of a process that was killed
@@ -46,11 +45,3 @@ def compiled(command: Sequence[str], source: Path, headers: Sequence[str], tool:
 
     texts = (path.read_text() for path in sorted(HARNESS.iterdir()))
     return str(kept(".o", make, *command, *headers, str(source), release(compiler()), tool, *texts))
-
-
-@contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Let one process at a time compile a library: the others find it."""
-    with lock.open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
