@@ -16,7 +16,7 @@ from ..evaluate.outputs import kind_of
 from ..images import files as images
 from ..images.files import ImagePart
 from ..images.pictures import Feed, in_floats, stacked
-from ..images.preprocess import Preprocess
+from ..images.preprocess import OPTIONS, Preprocess
 from ..kernels.native.library import lost
 from ..net import Net
 from ..runtime.perf import Spread, spread
@@ -61,8 +61,8 @@ def prepare(args: argparse.Namespace, files: list[Path], alone: bool = False) ->
     net = _load(args, files)
     blob, shape = _input(args, net, files, alone)
     transform = net.graph.transforms.get(blob)
-    steps = {name: getattr(args, name) for name in ("resize", "crop", "channels", "raw_scale", "scale")}
-    preprocess = net.card.preprocess_after(transform).with_options(**steps, mean=mean)
+    steps = {**{name: getattr(args, name) for name in OPTIONS}, "mean": mean}
+    preprocess = net.card.preprocess_after(transform).with_options(**steps)
     preprocess = replace(preprocess, fast_decode=getattr(args, "fast_decode", False))
     if transform is not None and transform.mean_file and mean is None:
         name = transform.mean_file

@@ -13,7 +13,7 @@ from .. import overlay as overlays, plugins
 from ..detect.head import FAMILIES
 from ..errors import UsageError
 from ..graph import Graph
-from ..images.preprocess import LETTERBOX
+from ..images.preprocess import LETTERBOX, OPTIONS
 from ..overlay import Overlay
 from ..util.files import in_its_place
 from ..zoo import is_compiled
@@ -47,7 +47,7 @@ _FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
     "detect": ("--detect HEAD", {}),
     "batch": ("--batch N", {"type": int}),
 }
-PREPROCESSING = ("resize", "crop", "channels", "mean", "mean_file", "raw_scale", "scale", "fast_decode")
+PREPROCESSING = (*OPTIONS, "mean_file", "fast_decode")
 
 
 def network(

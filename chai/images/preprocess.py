@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from ..fixed import Format
     from ..graph.transform import Transform
 
+OPTIONS = ("resize", "crop", "channels", "mean", "raw_scale", "scale")  # in a card and on a command line
 CHANNELS = ("BGR", "RGB", "gray")
 LETTERBOX = "letterbox"
 BORDER = 114  # gray level of its borders, as YOLO's programs have them

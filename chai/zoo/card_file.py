@@ -10,7 +10,7 @@ from typing import Any
 from ..detect.head import Head, head_of
 from ..detect.labels import SETS
 from ..errors import ParseError, UsageError
-from ..images.preprocess import CHANNELS, LARGEST, LETTERBOX, Preprocess
+from ..images.preprocess import CHANNELS, LARGEST, LETTERBOX, OPTIONS, Preprocess
 from ..util.files import content
 from ..util.lazy_numpy import np
 from .card import Card
@@ -19,7 +19,6 @@ from .published import from_table
 _TABLE = r"\s*\[\s*preprocess\s*\]"
 DEPTH = 32  # parts of a dotted key, in whose number TOML's reader takes quadratic time
 _DEEP = rf"""(?<![\w"'-])[\w"'-]+(?:[ \t]*\.[ \t]*[\w"'-]+){{{DEPTH}}}"""
-_KEYS = ("resize", "crop", "channels", "mean", "raw_scale", "scale")
 
 
 def card_text(path: Path) -> str:
@@ -112,7 +111,7 @@ def with_preprocess(text: str, how: Preprocess, path: Path, comment: str = "") -
 
 def _values(how: Preprocess) -> Iterator[tuple[str, str]]:
     """Yield (key, value as TOML) of every setting that is not the default."""
-    for key in _KEYS:
+    for key in OPTIONS:
         value = getattr(how, key)
         if key == "mean":
             value = () if isinstance(value, np.ndarray) else tuple(map(float, np.atleast_1d(value)))
@@ -131,8 +130,8 @@ def _preprocess(table: Any, path: Path) -> Preprocess:
         raise ParseError("preprocess: expected a table, [preprocess]", path=str(path))
     options: dict[str, Any] = {}
     for key, value in table.items():
-        if key not in _KEYS:
-            raise ParseError(f"[preprocess] has no key {key!r}; expected {', '.join(_KEYS)}", path=str(path))
+        if key not in OPTIONS:
+            raise ParseError(f"[preprocess] has no key {key!r}; expected {', '.join(OPTIONS)}", path=str(path))
         if key == "channels" and value not in CHANNELS:
             raise ParseError(f"channels: expected one of {', '.join(CHANNELS)}, found {value!r}", path=str(path))
         if key == "channels" or (key, value) == ("resize", LETTERBOX):
