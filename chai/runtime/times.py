@@ -165,8 +165,8 @@ def joined(parts: Sequence[Times], batch: int, wall_ms: float) -> Times:
     runs = [dict(labelled(p.steps)) for p in parts]
     steps = tuple(_summed([run[label] for run in runs]) for label, _ in labelled(parts[0].steps))
     feed, between = fsum(p.feed_ms for p in parts), fsum(p.between_ms for p in parts)
-    codes = {name: sum(getattr(p, name) for p in parts) for name in ("converted", "saturated")}
-    return replace(parts[-1], steps=steps, wall_ms=wall_ms, batch=batch, feed_ms=feed, between_ms=between, **codes)
+    sums = {name: sum(getattr(p, name) for p in parts) for name in ("blob_bytes", "converted", "saturated")}
+    return replace(parts[-1], steps=steps, wall_ms=wall_ms, batch=batch, feed_ms=feed, between_ms=between, **sums)
 
 
 def labelled(rows: Sequence[StepTime]) -> Iterator[tuple[tuple[str, str, int], StepTime]]:

@@ -94,6 +94,8 @@ def test_a_compiled_network_of_several_runs_is_one_pass(tmp_path: Path, monkeypa
     loaded.forward(data)
     perf = loaded.perf
     assert [(s.name, s.macs, s.bytes) for s in perf.steps] == [(s.name, 3 * s.macs, 3 * s.bytes) for s in once.steps]
+    assert perf.blob_bytes == 3 * once.blob_bytes == 6 * 8 * 8 * 4 + sum(s.bytes for s in perf.steps)  # with the inputs
+    assert perf.peak_bytes == once.peak_bytes
     assert perf.batch == 5 and perf.wall_ms * 0.8 < perf.total_ms <= perf.wall_ms
 
 
