@@ -17,7 +17,7 @@ from chai.kernels.native.chain import NativeChain
 from chai.kernels.native.library import Library
 from chai.runtime.execution import Execution
 from tests.kernels.common import LIBRARY
-from tests.passes.common import network
+from tests.passes.common import AFFINE, network
 
 pytestmark = pytest.mark.skipif(not LIBRARY.variants, reason=LIBRARY.reason)
 Array = np.ndarray
@@ -108,6 +108,38 @@ def test_a_pass_is_that_of_steps_one_by_one(
     assert all(np.array_equal(net.blobs[name], value) for name, value in wanted.items())
     assert all(np.array_equal(kept[name], value) for name, value in again.items())  # of the pass before
     assert sum(step.ms for step in net.perf.steps) + net.perf.feed_ms <= net.perf.wall_ms
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("fields", ["", "negative_slope: 0.1", "relu6: true"])
+def test_layers_on_the_host_compute_the_relus_that_they_took_in(
+    tmp_path: Path, calls: list[str], batch: int, fields: str
+) -> None:
+    """In C with the rest, where numbers below 0 are 0; in numpy, where they are not, or are limited."""
+    relu = f"relu_param {{ {fields} }}"
+    lines = f"""a Convolution data -> a : {CONV % 6}
+        ra ReLU a -> ra : {relu}
+        s Scale ra -> s : {AFFINE}
+        rs ReLU s -> rs : {relu}
+        e Eltwise rs a -> e
+        re ReLU e -> re : {relu}
+        f InnerProduct re -> f : inner_product_param {{ num_output: 9 }}
+        rf ReLU f -> rf : {relu}
+        p Softmax rf -> p"""
+    engine = dict.fromkeys(("a", "s", "e", "f"), "host")
+    net = network(
+        tmp_path, lines, (batch, *SHAPE[1:]), device="emulator", engine=engine, keep="all", calibrate=images()
+    )
+    assert {layer.name for layer in net.offload.graph.layers if layer.slope is not None} == {"s", "e", "f"}
+    assert not net.schedule.segments
+    x = images(batch)
+    net.forward(x)
+    wanted = {name: value.tobytes() for name, value in net.blobs.items()}
+    assert all((net.blobs[name] < 0).any() == ("slope" in fields) for name in ("rs", "re", "rf"))
+    calls.clear()
+    net.forward(x)
+    assert {name: value.tobytes() for name, value in net.blobs.items()} == wanted
+    assert (calls.count("run") == 1) == (not fields)
 
 
 def test_with_several_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

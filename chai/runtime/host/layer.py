@@ -36,12 +36,15 @@ class PreparedLayer:
         """Return the bytes of its largest blob in float32."""
         return 4 * max(map(prod, (*self.bottoms, *self.tops)), default=0)
 
-    def native(self, rectified: bool) -> NativeLayer | None:
-        """Return it in C, if C can read its weights where they are; with the ReLU after it if that is ``rectified``."""
+    def native(self, rectified: bool, bottoms: tuple[Shape, ...] | None = None) -> NativeLayer | None:
+        """Return it in C, if C can read its weights where they are; with the ReLU after it if that is ``rectified``.
+
+        ``bottoms`` may have other shapes than its own.
+        """
         layer = self.layer
-        if layer.slope is not None or layer.ceiling is not None:
+        if layer.slope or layer.ceiling is not None:
             return None
-        form = layer.native(self.bottoms, rectified)
+        form = layer.native(bottoms or self.bottoms, rectified or layer.slope == 0)
         return form if form is not None and all(map(is_plain, form.parameters)) else None
 
     def run(

@@ -185,7 +185,7 @@ def of_one_image(prepared: PreparedLayer, form: NativeLayer | None, rectified: b
     of = form.single.operation
     if of.images != images or len({*prepared.bottoms}) > 1 or (form.parameters and of.out_height * of.out_width == 1):
         return None
-    return prepared.layer.native(tuple([(1, *bottom[1:]) for bottom in prepared.bottoms]), rectified)
+    return prepared.native(rectified, tuple([(1, *bottom[1:]) for bottom in prepared.bottoms]))
 
 
 def together(
