@@ -60,7 +60,6 @@ class Layer:
     carries_state: ClassVar[bool] = False  # in Caffe, its state carries over to the next pass: see ``resumed``
     constant: ClassVar[bool] = False  # its tops depend on its parameters and the shapes of its bottoms alone
     new_tops: ClassVar[bool] = False  # each pass has new arrays for its tops, which nothing else refers to
-    overwrites: ClassVar[bool] = False  # ``overwrite`` can replace ``forward``
     rectifies: ClassVar[bool] = False  # ``rectified`` can compute it and the ReLU after it at once
     dynamic: bool = False  # the size of its tops is known only after forward
     renews: bool = False  # its tops may have other sizes in a pass than ``shapes`` says, for equal bottoms
@@ -179,10 +178,6 @@ class Layer:
         if self.ceiling is not None:
             tops = tuple([np.minimum(t, np.float32(self.ceiling)) for t in tops])
         return tops
-
-    def overwrite(self, bottom: Array) -> tuple[Array, ...]:
-        """Compute the top in the memory of the only bottom, which nothing reads afterwards. Needs ``overwrites``."""
-        raise NotImplementedError(self.type)
 
     def rectified(self, *bottoms: Array) -> tuple[Array, ...]:
         """Compute ``forward``, with 0 instead of each number below 0. Needs ``rectifies``, and ``new_tops`` unless replaced."""

@@ -26,8 +26,7 @@ class ReLU(Layer):
 
     message = "relu_param"
     Params: ClassVar[type] = ReLUParams
-    new_tops = overwrites = True
-    elementwise = True
+    new_tops = elementwise = True
 
     @property
     def most(self) -> float | None:
@@ -51,13 +50,10 @@ class ReLU(Layer):
         slope = np.full(1, self.params.negative_slope, np.float32)
         return kernels.floats.leaky(bottoms[0], slope) if self.most is None else None
 
-    def forward(self, *bottoms: Array, out: Array | None = None) -> tuple[Array, ...]:
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         below = np.minimum(bottoms[0], 0) if self.params.negative_slope else None
-        y = np.asarray(np.maximum(bottoms[0], 0, out=out))  # a blob without axes is an array, too
+        y = np.asarray(np.maximum(bottoms[0], 0))  # a blob without axes is an array, too
         if below is not None:
             below *= np.float32(self.params.negative_slope)
             y += below
         return (y if self.most is None else np.minimum(y, np.float32(self.most), out=y),)
-
-    def overwrite(self, bottom: Array) -> tuple[Array, ...]:
-        return self.forward(bottom, out=bottom)

@@ -9,7 +9,7 @@ from time import perf_counter
 
 from ...blob import Array, Shape, images_of
 from ...env import env
-from ...graph import Graph, Layer
+from ...graph import Graph
 from ...kernels.native import NativeLayer
 from ...kernels.native.library import library
 from ...util.lazy_numpy import np
@@ -29,7 +29,6 @@ class _Kept:
     def __init__(self, unread: Sequence[str], steps: Sequence[Alone | Together]) -> None:
         self.unread, self.steps = unread, steps
         self.peak: int | None = None
-        self.fixed = all(step.fixed for step in steps if isinstance(step, Alone))
         self._chains = [step for step in steps if isinstance(step, Together)]
 
     @property
@@ -49,20 +48,19 @@ class HostPass:
         check_weights(graph.layers, shapes)
         self._layers = [None if layer.source else PreparedLayer(layer, shapes) for layer in graph.layers]
         self._kept: dict[tuple[frozenset[str], bool], _Kept] = {}
-        self._custom = _read_by_custom(graph.layers)
+        self._dynamic = any(layer.dynamic for layer in graph.layers)
         self._memory = ChainMemory(2 * SMALL)  # more would be missing where blobs are large
 
     def _keeping(self, keep: frozenset[str], every: bool) -> _Kept:
         """Return the steps of passes that keep these blobs; ``every`` blob is to be written, also those before a ReLU."""
         joined = frozenset[int]() if every else self.graph.rectified
-        new: set[str] = set()  # blobs whose memory is the pass's own
         computed, steps = -1, list[Alone]()  # place of a ReLU that is computed already
         kernels = None if every else library()
         varying: set[str] = set()  # blobs whose shapes are known in the pass only
         unread: list[str] = []
         for i, (prepared, finished) in enumerate(zip(self._layers, self.graph.last_readers)):
-            dropped, spare, compute = [blob for blob in finished if blob not in keep], "", None
-            in_c = single = None
+            dropped = [blob for blob in finished if blob not in keep]
+            compute = in_c = single = None
             if prepared is None:
                 unread += dropped
                 continue
@@ -73,14 +71,10 @@ class HostPass:
                 compute = _unchanged
             elif i in joined and layer.tops[0] not in keep:
                 compute, computed = layer.rectified, i + 1
-            elif layer.overwrites and layer.bottoms[0] in new and layer.bottoms[0] in dropped:
-                spare = layer.bottoms[0]
-            if layer.new_tops:
-                new.update(set(layer.tops) - self._custom)
             if kernels is not None and varying.isdisjoint((*layer.bottoms, *layer.tops)):
                 in_c = NativeLayer(None) if i == computed else prepared.native(rectified=computed > i)
                 single = of_one_image(prepared, in_c, computed > i)
-            steps.append(Alone(prepared, compute, spare, dropped, in_c, single))
+            steps.append(Alone(prepared, compute, dropped, in_c, single))
         return _Kept(unread, steps if kernels is None else [*together(steps, kernels, self.shapes, self._memory)])
 
     def run(
@@ -93,10 +87,10 @@ class HostPass:
     ) -> tuple[dict[str, Array], Times]:
         """Return the blobs of ``keep`` (ids) and the times of the pass since ``started`` (default: now).
 
-        Blobs are dropped after their last reader, which may overwrite them. A ReLU may be computed with the layer before
-        it, and a Concat where its bottoms are; they take no time of their own then. ``watch`` is called with each blob
-        that a layer wrote; ``written`` is what custom layers wrote for this batch already. Raises PluginError for a failing
-        custom layer, Resized for one that gives other sizes, ModelError if memory runs out.
+        Blobs are dropped after their last reader. A ReLU may be computed with the layer before it, and a Concat where its
+        bottoms are; they take no time of their own then. ``watch`` is called with each blob that a layer wrote; ``written``
+        is what custom layers wrote for this batch already. Raises PluginError for a failing custom layer, Resized for one
+        that gives other sizes, ModelError if memory runs out.
         """
         started = perf_counter() if started is None else started
         key = frozenset(keep), watch is not None or bool(env().dump)
@@ -119,7 +113,7 @@ class HostPass:
         total = sum([run.rows.bytes for run in runs]) + sum([f.nbytes for f in feeds.values()])
         batch = images_of(feeds)
         peak = alive.peak if alive is not None else kept.peak or 0
-        if kept.fixed:
+        if not self._dynamic:
             kept.peak = peak
         wall, composed = (perf_counter() - started) * 1000, self.graph.composed
         return values.blobs, Times(Steps(runs), wall, batch, peak, total, before, between, composed=composed)
@@ -135,15 +129,6 @@ def run(
 ) -> tuple[dict[str, Array], Times]:
     """Run a graph once, see ``HostPass.run``."""
     return HostPass(graph, shapes).run(feeds, keep, None, watch, written)
-
-
-def _read_by_custom(layers: Sequence[Layer]) -> set[str]:
-    """Return the blobs that custom functions read, and may keep; also those that they read as a view of their memory."""
-    read: set[str] = set()
-    for layer in reversed(layers):
-        if layer.engine == "custom" or not (layer.new_tops or read.isdisjoint(layer.tops)):
-            read.update(layer.bottoms)
-    return read
 
 
 def _unchanged(*bottoms: Array) -> tuple[Array, ...]:

@@ -52,9 +52,9 @@ class PreparedLayer:
     ) -> tuple[tuple[Array, ...], RunTimes]:
         """Return the tops in float32, after the layer's fused ReLU if it has one, and the time.
 
-        ``compute`` replaces the layer's forward: on codes, which the tops are then, too, or in place. ``started`` is the
-        start of the pass. Raises ShapeError if the tops do not have the shapes of the layer's rule, ModelError if memory
-        runs out, and any error of the layer.
+        ``compute`` replaces the layer's forward: on codes, which the tops are then, too, or with the ReLU after it.
+        ``started`` is the start of the pass. Raises ShapeError if the tops do not have the shapes of the layer's rule,
+        ModelError if memory runs out, and any error of the layer.
         """
         tops, begin, end = self._in_turn(_timed, self.layer, compute or self._forward, bottoms)
         return tops, self._done(bottoms, tops).run(begin, end, started)

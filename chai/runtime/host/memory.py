@@ -45,10 +45,6 @@ class Alive:
         if self.bytes > self.peak:
             self.peak = self.bytes
 
-    def alone(self, name: Hashable) -> bool:
-        """Return whether no other name is for the same memory."""
-        return self._arrays[self._owners[name]][0] == 1
-
     def drop(self, name: Hashable) -> None:
         """Count the array of this name no longer, if there is one."""
         owner = self._owners.pop(name, None)

@@ -60,13 +60,12 @@ class Values:
 class Alone(NamedTuple):
     """A layer; ``dropped`` blobs have no readers after it.
 
-    ``compute`` replaces its forward. It may overwrite ``spare`` if nothing else is in the same memory.
+    ``compute`` replaces its forward.
     ``native`` computes the same in C; ``single`` does for one of several images, which then run one after the other.
     """
 
     layer: PreparedLayer
     compute: Callable[..., tuple[Array, ...]] | None
-    spare: str
     dropped: Sequence[str]
     native: NativeLayer | None = None
     single: NativeLayer | None = None
@@ -83,13 +82,8 @@ class Alone(NamedTuple):
 
     @property
     def in_c(self) -> bool:
-        """Return whether C computes something: not in large blobs of which numpy can overwrite one."""
-        return self.native is not None and self.native.single is not None and (self.small or not self.spare)
-
-    @property
-    def fixed(self) -> bool:
-        """Return whether the bytes of blobs alive at once never change: they may if it overwrites one, or if rows vary."""
-        return not (self.spare or self.layer.layer.dynamic)
+        """Return whether C computes something."""
+        return self.native is not None and self.native.single is not None
 
     def run(self, values: Values) -> RunTimes:
         """Run it on the blobs of a pass, and add those that it writes; return the time."""
@@ -98,8 +92,7 @@ class Alone(NamedTuple):
         if layer.engine == "custom":
             tops, run = self.layer.once(bottoms, values.started, values.written)
         else:
-            alone = self.spare and values.alive is not None and values.alive.alone(self.spare)
-            tops, run = self.layer.run(bottoms, values.started, layer.overwrite if alone else self.compute)
+            tops, run = self.layer.run(bottoms, values.started, self.compute)
         for blob, top in zip(layer.tops, tops):
             values.add(blob, top)
             if values.watch is not None:
