@@ -16,15 +16,14 @@ from ..overlay.host_model import placing
 from ..parser.stored import Stored
 from ..passes.cut import cut_sized
 from ..passes.infer_shapes import Renewed
-from ..util.data import malloc
+from ..util.log import logger
+from ..util.paths import stem
 from ..zoo.card import Card
 from ..zoo.card_file import read_card
 from ..zoo.locate import locate, read_network
 from .host.forward import HostPass
-from .prototxt.formats import NetworkFormats
 from .prototxt.parameters import Parameters
 from .prototxt.plans import Plans
-from .prototxt.sizing import Sizing
 from .renewing import Shown
 
 if TYPE_CHECKING:
@@ -33,6 +32,8 @@ if TYPE_CHECKING:
     from ..offload.headroom import Basis
     from ..zoo.options import Options
     from .execution import Execution
+
+log = logger("chai")
 
 
 class Network(Protocol):
@@ -81,24 +82,29 @@ class PrototxtSource:
     A Net calls it in one thread at a time, and a ``CompiledSource`` in the same way. ``partial``: the caffemodel may lack the
     weights of some layers.
 
-    ``graph``    its layers and blobs, as the Net shows them
-    ``overlay``  None on a device that computes in float32
+    ``graph``       its layers and blobs, as the Net shows them
+    ``overlay``     None on a device that computes in float32
+    ``formats``     of the blobs on the overlay; None before there are any
+    ``basis``       what they are based on, if they were measured
+    ``calibrated``  whether they are final: the network's own, or measured
     """
 
     def __init__(self, options: Options, device: Device, partial: bool) -> None:
         self.graph, weights = _read(options)
         self.device = device
         self.overlay: Overlay | None = None
+        self.formats: Mapping[str, Format] | None = None
+        self.basis: Basis | None = None
+        self.calibrated = False
+        self._bits, self._scheme = options.bits, SCHEMES[0]  # of formats, if the network has none
         self._parameters = Parameters(self.graph, weights, partial)
-        scheme, model = SCHEMES[0], None  # of formats, if the network has none
+        model = None
         if device.fixed:
             self.overlay = load_overlay(default if options.overlay is None else options.overlay)
-            scheme = self.overlay.scheme(options.scheme)
+            self._scheme = self.overlay.scheme(options.scheme)
             self._arrange(self.overlay)
             model = placing(options.place, self.overlay.path)
-        self._formats = NetworkFormats(self.graph, options.bits, scheme)
-        self._sizing = Sizing(self.graph)
-        self._plans = Plans(self._parameters, self._sizing, device, self.overlay, options.engine or {}, model)
+        self._plans = Plans(self._parameters, device, self.overlay, options.engine or {}, model)
         self._parameters.check_digest()
 
     def _arrange(self, overlay: Overlay) -> None:
@@ -114,21 +120,6 @@ class PrototxtSource:
     def weights(self) -> Stored | None:
         """Return the caffemodel or ONNX file, if there is one."""
         return self._parameters.weights
-
-    @property
-    def formats(self) -> Mapping[str, Format] | None:
-        """Return the formats of the blobs on the overlay; None before they are known."""
-        return self._formats.by_blob
-
-    @property
-    def basis(self) -> Basis | None:
-        """Return what they are based on, if they were measured."""
-        return self._formats.basis
-
-    @property
-    def calibrated(self) -> bool:
-        """Return whether the formats are final: the network's own, or measured."""
-        return self._formats.calibrated
 
     @property
     def trained(self) -> bool:
@@ -150,7 +141,7 @@ class PrototxtSource:
         ``renewed`` tops have other shapes in a pass than their layer's rule says.
         """
         shapes = self._parameters.shapes(sizes, renewed)
-        self._sizing.prepare(shapes, self.weights is None, malloc.claim if self.overlay is None else malloc.keep_freed)
+        self._plans.prepare(shapes)
         return shapes
 
     def planned(self, shapes: Mapping[str, Shape]) -> bool:
@@ -159,7 +150,7 @@ class PrototxtSource:
 
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
         """Return the Execution for batches of these shapes on the overlay."""
-        return self._plans.execution(shapes, keep, self._formats)
+        return self._plans.execution(shapes, keep, self.formats, self.calibrated, self.basis is not None)
 
     def host(self, shapes: Mapping[str, Shape]) -> HostPass:
         """Return what runs batches of these shapes without an overlay. Raises ShapeError."""
@@ -172,14 +163,28 @@ class PrototxtSource:
 
         If the caller ``asked`` only for a pass over them, return what custom layers wrote, which need not run again.
         """
-        written = self._formats.choose(self._plans.plan(shapes), batches, asked)
+        from . import measuring  # not needed by a float network
+
+        plan = self._plans.plan(shapes)
+        choice = measuring.choose(self.graph, plan, batches, self._bits, self._scheme, not asked)
+        self.formats, self.basis, self.calibrated = choice.formats, choice.basis, True
+        name = self.graph.name or stem(self.graph.path)
+        if self.basis is not None:
+            more = f"; {self.basis.advice}" if self.basis.advice else ""
+            (log.info if asked else log.warning)("%s brings no formats: %s%s", name, self.basis, more)
+        elif signed := measuring.unsigned_dropped(plan):
+            text = "%s: overlay %s has no unsigned codes; %d blobs are signed, in steps twice as wide"
+            log.warning(text, name, plan.overlay.name, signed)
         self._plans.replan()
-        return written
+        return choice.shown
 
     def preview(self, shapes: Mapping[str, Shape]) -> None:
-        """Make a schedule before the first batch."""
+        """Make a schedule before the first batch: in the network's own formats, final ones if it is trained, or in any."""
         if not self.calibrated:
-            self._formats.preview(self._plans.plan(shapes), self.trained)
+            from . import measuring
+
+            self.formats, own = measuring.placeholders(self._plans.plan(shapes), self._bits, self._scheme)
+            self.calibrated = own and self.trained
             self._plans.replan()
 
     def params(self) -> dict[str, list[Array]]:

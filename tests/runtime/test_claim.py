@@ -10,7 +10,7 @@ import pytest
 
 import chai
 from chai.runtime.host import memory
-from chai.runtime.prototxt.sizing import SIZES
+from chai.runtime.prototxt.plans import SIZES
 from chai.runtime.source import PrototxtSource
 from chai.util.data import malloc
 
@@ -53,7 +53,7 @@ def test_a_few_sizes_are_known_to_be_prepared(tmp_path: Path, monkeypatch: pytes
         many[1 - SIZES],
     ]
     assert isinstance(net._source, PrototxtSource)
-    assert len(net._source._sizing._prepared) == SIZES
+    assert len(net._source._plans._prepared) == SIZES
 
 
 def test_blobs_of_unknown_size_claim_nothing() -> None:

@@ -1,1 +1,1 @@
-"""The parts of a network from a prototxt: trained parameters, prepared sizes, formats and plans."""
+"""The parts of a network from a prototxt: trained parameters and plans."""
