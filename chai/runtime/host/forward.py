@@ -16,7 +16,7 @@ from ...util.lazy_numpy import np
 from ..renewing import Written
 from ..times import RunTimes, Steps, Times
 from .layer import SMALL, PreparedLayer, check_weights
-from .memory import Alive, ChainMemory
+from .memory import BlobLog, ChainMemory
 from .steps import Alone, Together, Values, of_one_image, together
 
 
@@ -99,8 +99,8 @@ class HostPass:
             check_weights(self.graph.layers, self.shapes)  # C reads as many as the shapes say
             with np.errstate(all="ignore"):
                 kept = self._kept[key] = self._keeping(*key)
-        alive = Alive() if kept.peak is None else None
-        values = Values(feeds, started, alive, watch, written or Written())
+        log = BlobLog() if kept.peak is None else None
+        values = Values(feeds, started, log, watch, written or Written())
         values.drop(kept.unread)
         runs: list[RunTimes] = []
         begin = perf_counter()
@@ -112,9 +112,9 @@ class HostPass:
         between -= fsum(chain.from_iterable([run.ms for run in runs]))
         total = sum([run.rows.bytes for run in runs]) + sum([f.nbytes for f in feeds.values()])
         batch = images_of(feeds)
-        peak = alive.peak if alive is not None else kept.peak or 0
-        if not self._dynamic:
-            kept.peak = peak
+        if log is not None and not self._dynamic:
+            kept.peak = int(log)
+        peak = log or kept.peak or 0
         wall, composed = (perf_counter() - started) * 1000, self.graph.composed
         return values.blobs, Times(Steps(runs), wall, batch, peak, total, before, between, composed=composed)
 

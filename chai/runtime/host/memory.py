@@ -14,77 +14,46 @@ if TYPE_CHECKING:
 CLAIMED = 24 << 20  # bytes at most that are taken before the first pass
 
 
-class Alive:
-    """Counts the bytes of arrays that exist at once, by their names; views of one array count once.
-
-    ``peak`` is their largest number so far.
-    """
-
-    def __init__(self) -> None:
-        self.bytes = self.peak = 0
-        self._owners: dict[Hashable, Hashable] = {}
-        # of each owner of memory: the number of its names, and the bytes that they count
-        self._arrays: dict[Hashable, tuple[int, int]] = {}
-
-    def add(self, name: Hashable, array: Array) -> None:
-        """Count an array, which has to exist until ``drop``; it replaces one of the same name."""
-        self.count(name, id(array if array.base is None else array.base), array.nbytes)
-
-    def count(self, name: Hashable, owner: Hashable, size: int) -> None:
-        """Count an array of this size in the memory of an owner."""
-        if name in self._owners:
-            self.drop(name)
-        self._owners[name] = owner
-        if (shared := self._arrays.get(owner)) is None:
-            self._arrays[owner] = 1, size
-        else:
-            names, counted = shared
-            self._arrays[owner] = names + 1, max(size, counted)
-            size = max(size - counted, 0)
-        self.bytes += size
-        if self.bytes > self.peak:
-            self.peak = self.bytes
-
-    def drop(self, name: Hashable) -> None:
-        """Count the array of this name no longer, if there is one."""
-        owner = self._owners.pop(name, None)
-        if owner is None:
-            return
-        names, size = self._arrays.pop(owner)
-        if names > 1:
-            self._arrays[owner] = names - 1, size
-        else:
-            self.bytes -= size
-
-
 class BlobLog:
     """Arrays as they came and went in a pass. As a number it is the bytes that existed at once, computed when it is asked for."""
 
     def __init__(self) -> None:
-        # a name, the owner of its memory, its bytes; or a name that is dropped
+        # a name, the owner of its memory, its bytes; or a name alone, which is dropped
         self._events: list[tuple[Any, ...]] = []
 
-    def add(self, name: tuple[str, str], array: Array) -> None:
-        """Note an array, which has to exist until ``drop``; it replaces one of the same name."""
+    def add(self, name: Hashable, array: Array) -> None:
+        """Note an array, which has to exist until ``drop``; it replaces one of the same name. Views of one count once."""
         base = array.base
         self.note(name, id(array if base is None else base), array.nbytes)
 
-    def note(self, name: tuple[str, str], owner: Hashable, size: int) -> None:
+    def note(self, name: Hashable, owner: Hashable, size: int) -> None:
         """Note so many bytes in the memory of an owner."""
         self._events.append((name, owner, size))
 
-    def drop(self, names: Iterable[tuple[str, str]]) -> None:
-        """Note that the arrays of these names are gone."""
-        self._events.extend(names)
+    def drop(self, names: Iterable[Hashable]) -> None:
+        """Note that the arrays of these names are gone, those that there are."""
+        self._events.extend(zip(names))
 
     def __int__(self) -> int:
-        alive = Alive()
-        for event in self._events:
-            if len(event) == 3:
-                alive.count(*event)
-            else:
-                alive.drop(event)
-        return alive.peak
+        alive = peak = 0
+        owners: dict[Hashable, Hashable] = {}
+        # of each owner of memory: the number of its names, and the bytes that they count
+        arrays: dict[Hashable, tuple[int, int]] = {}
+        for name, *added in self._events:
+            if (owner := owners.pop(name, None)) is not None:
+                names, counted = arrays.pop(owner)
+                if names > 1:
+                    arrays[owner] = names - 1, counted
+                else:
+                    alive -= counted
+            if added:
+                owner, size = added
+                owners[name] = owner
+                names, counted = arrays.get(owner, (0, 0))
+                arrays[owner] = names + 1, max(size, counted)
+                alive += max(size - counted, 0)
+                peak = max(peak, alive)
+        return peak
 
     def __reduce__(self) -> tuple[type[int], tuple[int]]:
         return int, (int(self),)

@@ -17,7 +17,7 @@ from ...kernels.native.packed import ChannelTable, PackedFilters
 from ..renewing import Written
 from ..times import Rows, RunTimes
 from .layer import SMALL, PreparedLayer, short_of_memory
-from .memory import Alive, ChainMemory
+from .memory import BlobLog, ChainMemory
 
 APART = 1 << 20  # bytes of a blob of several images that run together, at most; those of one are in nearer caches
 _weights = attrgetter("blobs")
@@ -26,7 +26,7 @@ _weights = attrgetter("blobs")
 class Values:
     """The blobs of a pass that began at ``started``, by id.
 
-    ``alive`` counts their bytes; None if these are known. ``watch`` is called with each blob that a layer alone wrote.
+    ``log`` is for the peak of memory, None if that is known. ``watch`` is called with each blob that a layer alone wrote.
     ``written`` is what custom layers wrote for this batch.
     """
 
@@ -34,27 +34,27 @@ class Values:
         self,
         feeds: Mapping[str, Array],
         started: float,
-        alive: Alive | None,
+        log: BlobLog | None,
         watch: Callable[[str, Array], None] | None,
         written: Written,
     ) -> None:
         self.blobs: dict[str, Array] = {}
-        self.started, self.alive, self.watch, self.written = started, alive, watch, written
+        self.started, self.log, self.watch, self.written = started, log, watch, written
         for blob, feed in feeds.items():
             self.add(blob, feed)
 
     def add(self, blob: str, array: Array) -> None:
         """Add a blob."""
         self.blobs[blob] = array
-        if self.alive is not None:
-            self.alive.add(blob, array)
+        if self.log is not None:
+            self.log.add(blob, array)
 
-    def drop(self, blobs: Iterable[str]) -> None:
+    def drop(self, blobs: Sequence[str]) -> None:
         """Remove those of some blobs that are there."""
         for blob in blobs:
             self.blobs.pop(blob, None)
-            if self.alive is not None:
-                self.alive.drop(blob)
+        if self.log is not None:
+            self.log.drop(blobs)
 
 
 class Alone(NamedTuple):
@@ -141,21 +141,21 @@ class Together(NamedTuple):
 
     def run(self, values: Values) -> RunTimes:
         """Run the chain on the blobs of a pass, and add those that it writes; return the times."""
-        begin, chain, alive = perf_counter(), self.chain, values.alive
+        begin, chain, log = perf_counter(), self.chain, values.log
         try:
             for layer, packed in self.packed:
                 if layer.lent:
                     packed.write()
             memory = self.memory.take(chain)
-            if alive is not None:
-                alive.add(chain, memory[: chain.size])
+            if log is not None:
+                log.add(id(chain), memory[: chain.size])
             arrays, times = chain.run(values.blobs, memory, self.images)
         except MemoryError as error:
             raise short_of_memory(self.layers[-1]) from error
         for blob, array in zip(chain.writes, arrays):
             values.add(blob, array)
-        if alive is not None:
-            alive.drop(chain)
+        if log is not None:
+            log.drop((id(chain),))
         self.memory.put(memory)
         return RunTimes(self.rows, times, (begin - values.started) * 1000)
 
