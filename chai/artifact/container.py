@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 MAGIC = b"\x89chai\r\n\x1a"
 VERSION = 6
+DIGITS = 300  # of a whole number in the header, so that it has a float64
 ALIGNMENT = 64  # bytes; a cache line, and enough for any element type
 PREFIX = struct.Struct("<8sIIQ")
 T = TypeVar("T")
@@ -271,8 +272,14 @@ def _header(text: bytes, bad: Bad) -> dict[str, Any]:
             raise ValueError(f"{word} is no number")
         return float(word)
 
+    def whole(word: str) -> int:
+        if len(word) > DIGITS:
+            raise ValueError(f"the number {word[:40]!r} is too large")
+        return int(word)
+
+    numbers: dict[str, Any] = {"parse_constant": number, "parse_float": number, "parse_int": whole}
     try:
-        value = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, parse_constant=number, parse_float=number)
+        value = json.loads(text.decode("utf-8"), object_pairs_hook=_unique, **numbers)
     except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are ValueErrors
         raise bad(f"header: {error}") from error
     except RecursionError:

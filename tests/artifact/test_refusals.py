@@ -152,6 +152,7 @@ def test_a_huge_header(refused: Callable[..., ChaiError], length: int) -> None:
         (b"[" * 50_000 + b"]" * 50_000, "nested too deeply"),
         (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, "nested too deeply"),
         (b'{"a": ' + b"9" * 5_000 + b"}", "header: "),
+        (b'{"a": -1' + b"0" * 400 + b"}", "header: the number '-10{38}' is too large"),
         (b"{}", "sections are missing"),
         (b'{"sections": []}', "sections are missing"),
         (b'{"sections": {}}', "'shapes' is missing|'overlay' is missing"),
