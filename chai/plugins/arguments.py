@@ -115,7 +115,7 @@ def _converted(name: str, value: Any, kind: type) -> Any:
         if kind is int and number != int(number):
             raise ValueError
         return kind(number)
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, TypeError):  # a compiled network may have any JSON
         expected = {int: "a whole number", float: "a number", bool: "true or false", tuple: "numbers"}[kind]
         raise PluginError(f"argument {name!r}: expected {expected}, found {value!r}") from None
 

@@ -19,7 +19,7 @@ from chai.artifact import container, load as formats, steps
 from chai.artifact.container import VERSION
 from chai.artifact.save import save
 from chai.codegen.memory_map import split
-from chai.errors import ChaiError, DeviceError, ParseError
+from chai.errors import ChaiError, DeviceError, ParseError, PluginError
 from chai.fixed import Format
 from chai.limits import limits
 from chai.offload.schedule import DeviceStep
@@ -418,6 +418,18 @@ def test_contents_that_do_not_fit(refused: Callable[..., ChaiError], what: str) 
     edit, words = CHANGES[what]
     error = refused(edit, ChaiError)
     assert re.search(words, str(error)) or words in str(error), str(error)
+
+
+@pytest.mark.parametrize(("value", "word"), [({}, "{}"), ([[]], "[]")])
+def test_a_custom_layers_value_that_is_no_number(file: Path, tmp_path: Path, value: Any, word: str) -> None:
+    header, sections = parts(file)
+    header["layers"]["m1"]["custom"]["values"]["factor"] = value
+    path = tmp_path / "bad.chai"
+    path.write_bytes(assembled(header, sections))
+    with pytest.raises(PluginError) as caught:
+        load(path)
+    assert caught.value.layer == "m1"
+    assert f"argument 'factor': expected a number, found {word}" in str(caught.value)
 
 
 def test_a_format_that_the_overlay_does_not_have(file: Path) -> None:
