@@ -18,7 +18,6 @@ from ..runtime.execution import Execution
 from ..runtime.host.layer import prepare
 from ..util.interpreter import Uncollected
 from ..util.paths import stem
-from ..util.suggest import did_you_mean
 from .container import read
 from .load import load, overlay_of
 
@@ -66,7 +65,8 @@ class CompiledSource:
         self.overlay: Overlay | None = target
         self.formats: Mapping[str, Format] | None = plan.formats
         self._name = plan.graph.name or stem(path)
-        self._check_engines(options.engine or {}, plan)
+        if options.engine:
+            self._check_engines(options.engine, plan)
         self.device, self._plan = device, plan
         self._execution: Execution | None = None
         self._close_file = artifact.close
@@ -150,10 +150,9 @@ class CompiledSource:
         self._close_file()
 
     def _check_engines(self, chosen: Mapping[str, str], plan: Plan) -> None:
-        for name, engine in chosen.items():
-            if name not in plan.graph.by_origin:
-                near = did_you_mean(name, plan.graph.by_origin)
-                raise UsageError(f"engine: there is no layer {name!r}", hint=near)
+        from ..offload.partition import engines_chosen  # few users name engines
+
+        for name, engine in engines_chosen(plan.graph, chosen).items():
             if plan.partition.engine(name) != engine:
                 raise UsageError(
                     f"{self._name} is compiled: layer {name!r} runs on {plan.partition.engine(name)}, not on {engine}",

@@ -6,6 +6,7 @@ The graph is not rewritten: the result is a list of segments, each a run of laye
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import chain
 
 from ..blob import Shape
 from ..errors import UsageError
@@ -28,7 +29,7 @@ def partition(
     ``refused`` has reasons that follow from formats and weights, not from shapes (accumulator bounds, multipliers).
     A choice for a composed layer is for all its parts. Raises UsageError for a choice that is impossible.
     """
-    chosen = _of_parts(graph, chosen)
+    chosen = engines_chosen(graph, chosen)
     engines: dict[str, str] = {}
     reasons: dict[str, str] = {}
     codes: set[str] = set()  # blobs that the overlay writes
@@ -61,15 +62,16 @@ def partition(
     return Partition(_order(graph, engines), reasons)
 
 
-def _of_parts(graph: Graph, chosen: Mapping[str, str]) -> dict[str, str]:
-    """Return the user's choice, each composed layer replaced by its parts. Raises UsageError for unknown names."""
-    engines = {
-        part: engine
-        for name, engine in chosen.items()
-        for part in (graph.composed[name].parts if name in graph.composed else (name,))
-    }
+def engines_chosen(graph: Graph, chosen: Mapping[str, str]) -> dict[str, str]:
+    """Return the user's choice for layers that run, each composed layer replaced by its parts.
+
+    Raises UsageError for unknown names and engines.
+    """
+    parts = {name: composed.parts for name, composed in graph.composed.items()}
+    known = {*graph.by_origin, *chain.from_iterable(parts.values())}  # passes may have dropped parts
+    engines = {part: engine for name, engine in chosen.items() for part in parts.get(name, (name,))}
     for name, engine in engines.items():
-        if name not in graph.by_origin:
+        if name not in known:
             raise UsageError(
                 f"engine: there is no layer {name!r}",
                 hint=did_you_mean(name, graph.by_origin) or "chai show lists them",
@@ -78,7 +80,7 @@ def _of_parts(graph: Graph, chosen: Mapping[str, str]) -> dict[str, str]:
             raise UsageError(
                 f"engine of layer {name!r}: expected host or fpga, found {engine!r}", hint=f"e.g. {name}=host"
             )
-    return engines
+    return {name: engine for name, engine in engines.items() if name in graph.by_origin}
 
 
 def _wish(layer: Layer, chosen: Mapping[str, str]) -> str | None:

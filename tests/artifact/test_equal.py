@@ -256,6 +256,7 @@ def test_words_for_what_was_fixed_at_compile_time(tmp_path: Path) -> None:
         (lambda: load(path, end_layer="c1"), "end_layer cannot be given any more"),
         (lambda: load(path, engine={"c1": "host"}), "layer 'c1' runs on fpga, not on host"),
         (lambda: load(path, engine={"cc1": "host"}), "no layer 'cc1' .*did you mean 'c1'"),
+        (lambda: load(path, engine={"c1": "gpu"}), "engine of layer 'c1': expected host or fpga, found 'gpu'"),
         (lambda: load(path, shapes={"data": (2, 3, 5, 8)}), "was compiled for 2x3x5x7"),
         (lambda: load(path, keep="c9"), "keep: there is no blob 'c9'"),
         (lambda: load(path, device="float"), "device float computes in float32"),

@@ -156,6 +156,22 @@ def test_a_compiled_network_needs_no_function(trained: Path) -> None:
     assert [entry.name for entry in compiled.perf.entries] == ["rnn"]
 
 
+def test_an_engine_of_a_composed_layer_is_that_of_its_parts_that_run(tmp_path: Path) -> None:
+    @chai.custom.compose("mine")
+    def _(g: Any, x: Any) -> Any:
+        return g.tanh(g.convolution(g.dropout(x), num_output=4, kernel_size=1))
+
+    lines = f"a Convolution data -> a : {CONV}\nmine mine a -> y\nb Convolution y -> b : {CONV}"
+    net = network(tmp_path, lines, device="emulator", engine={"mine": "host"})
+    net.calibrate(drawn(2, 3, 5, 7))
+    assert net.partition.engines == {"a": "fpga", "mine/convolution": "host", "mine/tanh": "host", "b": "fpga"}
+    save(net, tmp_path / "net.chai")
+    for name in ("mine", "mine/tanh", "mine/dropout"):
+        assert chai.Net(tmp_path / "net.chai", engine={name: "host"}).partition.engines == net.partition.engines
+    with pytest.raises(chai.UsageError, match="layer 'mine/convolution' runs on host, not on fpga"):
+        chai.Net(tmp_path / "net.chai", engine={"mine": "fpga"})
+
+
 def test_a_classifier_of_its_own_has_the_bits_of_the_plain_one(tmp_path: Path) -> None:
     files = resource("prototxt", "digits.prototxt"), resource("prototxt", "digits.caffemodel")
     image = np.random.default_rng(0).uniform(0, 16, (5, 1, 8, 8)).astype(np.float32)
