@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 from ..blob import Array, show
 from ..errors import ParseError
 from ..limits import limits
+from ..overlay.weights import ByteSource
 from ..util.data.dataclass_io import restore
 from ..util.files import opened_file
 from ..util.lazy_numpy import np
@@ -49,31 +50,27 @@ Bad = Callable[..., ParseError]  # an error of the file, from a message and perh
 BUFFER = 1 << 16  # bytes that are read at once for a checksum; new pages for more take longer than more calls
 
 
-class Section:
+class Section(ByteSource):
     """Bytes of the file: mapped, or read into a buffer where they would be copied anyway."""
 
     def __init__(self, file: _File, begin: int, size: int) -> None:
-        self._file, self._begin, self._size = file, begin, size
-
-    def __len__(self) -> int:
-        return self._size
+        self._file, self._begin, self.bytes = file, begin, size
 
     @property
     def mapped(self) -> memoryview:
         """Read-only view of the mapping; pages that are read count as memory of this process."""
-        return self._file.mapped(self._begin, self._size) if self._size else memoryview(b"")
+        return self._file.mapped(self._begin, self.bytes) if self.bytes else memoryview(b"")
 
     @property
     def content(self) -> bytes:
         """A copy of the whole section."""
-        data = bytearray(self._size)
-        self.read(0, data)
+        data = bytearray(self.bytes)
+        self.read(data)
         return bytes(data)
 
-    def read(self, offset: int, out: Any) -> None:
+    def read(self, out: Any, offset: int = 0) -> None:
         """Fill ``out``, a writable buffer, with the bytes from ``offset`` on. Raises ParseError if they are missing."""
-        view = memoryview(out).cast("B")
-        if offset + len(view) > self._size or not self._file.read(self._begin + offset, view):
+        if offset + len(out) > self.bytes or not self._file.read(self._begin + offset, memoryview(out).cast("B")):
             raise ParseError("the file was cut short while it was in use", path=self._file.path)
 
 

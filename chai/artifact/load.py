@@ -74,7 +74,7 @@ def load(file: Artifact, overlay: Overlay, custom: Callable[[], Registry]) -> tu
 
 def _compiled(file: Artifact, overlay: Overlay, custom: Callable[[], Registry]) -> tuple[Plan, StoredCard]:
     shapes = {blob: _shape(dims, blob) for blob, dims in file.get("shapes", {str: [int]}).items()}
-    keep_freed(claimed(shapes) + sum(map(len, file.sections.values())))  # of passes, and of packed weights
+    keep_freed(claimed(shapes) + sum(s.bytes for s in file.sections.values()))  # of passes, and of packed weights
     formats = {blob: _format(file, f, blob, overlay) for blob, f in file.get("formats", {str: dict}).items()}
     inputs = file.get("inputs", [str])
     own = _arithmetic(overlay)

@@ -10,7 +10,7 @@ from ..blob import Array, Shape
 from ..errors import DeviceError
 from ..overlay import TaskLimits
 from ..overlay.records import pack_rows
-from ..overlay.weights import Piece
+from ..overlay.weights import ByteSource, Piece
 from ..tasks import Task
 from ..tasks.fields import Operands, as_it_is, clamp
 from ..util.lazy_numpy import np
@@ -94,7 +94,7 @@ class ChaidnnArgMax(Task):
     def constants(self, memory: Operands) -> Sequence[Piece]:
         numbers = np.concatenate([self.weights.reshape(-1), self.bias]).astype(np.int64)
         zeros = np.zeros_like(numbers)
-        return (pack_rows(memory.overlay.table, {"bias": numbers, "multiplier": zeros, "negative": zeros}),)
+        return (ByteSource(pack_rows(memory.overlay.table, {"bias": numbers, "multiplier": zeros, "negative": zeros})),)
 
     @classmethod
     def records(cls, values: Mapping[str, int], output: Shape) -> int:

@@ -15,7 +15,7 @@ from ..blob import Array, Shape
 from ..overlay import Overlay
 from ..overlay.layout import Span, spaced
 from ..overlay.records import pack, unpack
-from ..overlay.weights import Piece as Constant, put, size_of
+from ..overlay.weights import Piece as Constant
 from ..tasks import Task
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
@@ -83,7 +83,7 @@ class Chain(HostBlobs):
     @property
     def sizes(self) -> dict[int, int]:
         """Return the bytes of each region in use."""
-        end = max((start + size_of(part) for start, part in self.constants), default=0)
+        end = max((start + part.bytes for start, part in self.constants), default=0)
         fixed = round_up(max(head_bytes(self.overlay, len(self.tasks)), end), self.overlay.layout.alignment)
         return {FIXED: fixed, **self.regions.sizes}
 
@@ -122,8 +122,8 @@ class Chain(HostBlobs):
         end = self.program_span[1]
         for start, part in self.constants:
             out[end:start] = 0
-            end = start + size_of(part)
-            put(part, out[start:end])
+            end = start + part.bytes
+            part.read(out[start:end])
         out[end:] = 0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..errors import DeviceError
 from ..overlay.layout import spaced
-from ..overlay.weights import Piece as Constant, size_of
+from ..overlay.weights import Piece as Constant
 from ..tasks.fields import Operands
 from ..tasks.work import Work
 from .arrange import best_arrangement
@@ -90,7 +90,7 @@ def _encoded(draft: Chain) -> tuple[list[bytes], list[tuple[int, Constant]]]:
         starts[piece.task] = start
         for part in parts:
             constants.append((end, part))
-            end += size_of(part)
+            end += part.bytes
         end = spaced(end)
     return descriptors, constants
 

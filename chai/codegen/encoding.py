@@ -17,7 +17,7 @@ from .. import tasks as kinds
 from ..errors import DeviceError
 from ..overlay import Overlay
 from ..overlay.records import pack
-from ..overlay.weights import Piece
+from ..overlay.weights import ByteSource, Piece
 from ..tasks import Task
 from ..tasks.fields import Operands, band_fields, same
 from ..util.lazy_numpy import np
@@ -42,7 +42,7 @@ def encode(
     memory = memory.of(task.images)
     try:
         values = fields_of(task, memory, where, {"tag": tag, **waiting(after)})
-        lookup = () if task.lookup is None else (task.lookup.tobytes(),)
+        lookup = () if task.lookup is None else (ByteSource(task.lookup.tobytes()),)
         return pack(memory.overlay.descriptor, values), (*task.constants(memory), *lookup)
     except DeviceError as error:
         raise _of(task, error) from error

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from math import gcd, prod
-from typing import Any, Protocol, Union
+from typing import Any, Union
 
 from ..blob import Array, Shape
 from ..errors import DeviceError
@@ -19,34 +19,28 @@ from . import manifest, sections
 Buffer = bytes | bytearray | memoryview
 
 
-class ByteSource(Protocol):
-    """Bytes that can be read repeatedly."""
-
-    def __len__(self) -> int: ...
-
-    def read(self, offset: int, out: Array) -> None:
-        """Fill ``out`` (int8 or uint8, one axis) with the bytes from ``offset``."""
-
-
-Piece = Union[bytes, "Packed", "Unpacked", ByteSource]  # a piece of a Task's constants
+Piece = Union["ByteSource", "Packed", "Unpacked"]  # a piece of a Task's constants
 
 LONG = 1000  # weights of an output that could overflow an accumulator of 25 bits with its bias: their sums are needed
 PART = 1 << 18  # bytes of packed weights that are checked at a time, which stay in a processor's cache
 WEIGHT = 127  # -128 would overflow the packed sums of two products in one DSP
 
 
-class HeldBytes:
-    """A ByteSource in memory."""
+class ByteSource:
+    """Bytes in memory that can be read repeatedly; a file's are a class derived from this."""
 
     def __init__(self, data: Buffer) -> None:
-        self.mapped = memoryview(data)
-        self.data: Array = np.frombuffer(data, np.uint8)
+        self.bytes = len(data)
+        self._data = data
 
-    def __len__(self) -> int:
-        return len(self.data)
+    @property
+    def mapped(self) -> Buffer:
+        """Return all bytes where they are."""
+        return self._data
 
-    def read(self, offset: int, out: Array) -> None:
-        out.view(np.uint8)[...] = self.data[offset : offset + len(out)]
+    def read(self, out: Array, offset: int = 0) -> None:
+        """Fill ``out`` (int8 or uint8, one axis) with the bytes from ``offset``."""
+        out.view(np.uint8)[...] = np.frombuffer(self._data, np.uint8, len(out), offset)
 
 
 class Packed:
@@ -74,14 +68,13 @@ class Packed:
         return prod(self.shape)
 
     @property
-    def mapped(self) -> Array | None:
-        """All bytes, with padding, where they are stored (int8, one axis); None if their source is not in memory."""
-        data = getattr(self._source, "mapped", None)
-        return None if data is None else np.frombuffer(data, np.int8, self.bytes, self._offset)
+    def mapped(self) -> Array:
+        """Return all bytes, with padding, where they are stored (int8, one axis)."""
+        return np.frombuffer(self._source.mapped, np.int8, self.bytes, self._offset)
 
     def read(self, out: Array) -> None:
         """Read all bytes, with padding, into ``out`` (int8 or uint8, one axis)."""
-        self._source.read(self._offset, out)
+        self._source.read(out, self._offset)
 
     def blocks(self, out: Array) -> Array:
         """Read all bytes into ``out`` and return them as int8 with the axes of ``pack_weights``."""
@@ -101,7 +94,7 @@ class Packed:
         for first in range(0, count, step):
             several = min(step, count - first)
             codes = buffer[: several * size]
-            self._source.read(self._offset + first * size, codes)
+            self._source.read(codes, self._offset + first * size)
             yield first, codes.reshape(several, *self._block)
 
     def _checked(self, summed: bool) -> Array:
@@ -164,21 +157,6 @@ def _check_codes(weights: Array) -> None:
     for code in (int(weights.min(initial=0)), int(weights.max(initial=0))):
         if abs(code) > WEIGHT:
             raise DeviceError(f"weights: {code} is outside -{WEIGHT}..{WEIGHT}")
-
-
-def size_of(piece: Piece) -> int:
-    """Return the size of a piece of constants in bytes."""
-    return piece.bytes if isinstance(piece, (Packed, Unpacked)) else len(piece)
-
-
-def put(piece: Piece, out: Array) -> None:
-    """Write a piece of constants into a uint8 array of its size."""
-    if isinstance(piece, bytes):
-        out[...] = np.frombuffer(piece, np.uint8)
-    elif isinstance(piece, (Packed, Unpacked)):
-        piece.read(out)
-    else:
-        piece.read(0, out)
 
 
 def pack_weights(weights: Array, group: int, array: sections.Array) -> bytes:

@@ -17,7 +17,7 @@ from ..overlay import Overlay
 from ..overlay.layout import Placed, image_bytes
 from ..overlay.records import pack_rows, unpack_rows
 from ..overlay.sections import Array as ArraySize
-from ..overlay.weights import Buffer, ByteSource, HeldBytes, Packed, weight_bytes
+from ..overlay.weights import Buffer, ByteSource, Packed, weight_bytes
 from ..util.lazy_numpy import np
 from .window import Window
 
@@ -60,10 +60,10 @@ class TaskConstants:
     """The memory with the constants of one or several Tasks, from address ``where``."""
 
     def __init__(self, data: Buffer | ByteSource, where: int) -> None:
-        self.source: ByteSource = HeldBytes(data) if isinstance(data, (bytes, bytearray, memoryview)) else data
+        self.source = data if isinstance(data, ByteSource) else ByteSource(data)
         self.where = where
         self.largest_bias = 0  # magnitude in the tables that were read
-        self._unread = len(self.source)  # bytes that may still be those of a table
+        self._unread = self.source.bytes  # that may still be those of a table
         self._tables: dict[tuple[int, int], dict[str, Array]] = {}
 
     def weights(self, address: int, shape: Shape, group: int, overlay: Overlay, packing: ArraySize) -> Packed:
@@ -82,7 +82,7 @@ class TaskConstants:
         """Return the ``size`` bytes at an address, uint8."""
         start = self._offset(name, address, size)
         data = np.empty(size, np.uint8)
-        self.source.read(start, data)
+        self.source.read(data, start)
         return data
 
     def read_tables(self, overlay: Overlay, spans: Sequence[tuple[int, int]]) -> None:
@@ -95,7 +95,7 @@ class TaskConstants:
             raise DeviceError("descriptor: table: the tables take more than all constants")
         data = np.empty(ends[-1] * record.bytes, np.uint8)
         for offset, begin, end in zip(offsets, ends, ends[1:]):
-            self.source.read(offset, data[begin * record.bytes : end * record.bytes])
+            self.source.read(data[begin * record.bytes : end * record.bytes], offset)
         columns = unpack_rows(record, data.data)
         check_multipliers(overlay, **{f"table: {name}": columns[name] for name in names})
         self.largest_bias = max(self.largest_bias, int(np.abs(columns["bias"]).max(initial=0)))
@@ -114,10 +114,10 @@ class TaskConstants:
     def _offset(self, name: str, address: int, size: int) -> int:
         """Return the offset of the ``size`` bytes at an address."""
         start = address - self.where
-        if start < 0 or start + size > len(self.source):
+        if start < 0 or start + size > self.source.bytes:
             raise DeviceError(
                 f"descriptor: {name}: {size} bytes at {address:#x} are outside the constants, "
-                f"{len(self.source)} bytes at {self.where:#x}"
+                f"{self.source.bytes} bytes at {self.where:#x}"
             )
         return start
 
@@ -271,13 +271,13 @@ def flat_multipliers(name: str, values: Array, shape: Shape) -> Array:
     return np.broadcast_to(array.reshape(-1), prod(shape))
 
 
-def table(overlay: Overlay, bias: Array, r: Requantization, shape: Shape, wide: bool = False) -> bytes:
+def table(overlay: Overlay, bias: Array, r: Requantization, shape: Shape, wide: bool = False) -> ByteSource:
     """Return the table's records for multipliers of this shape; ``negative`` is 0 unless leaky. A ``wide`` bias has more bits."""
     check_bias(overlay, bias, wide)
     above = flat_multipliers("multiplier", r.multiplier, shape)
     below = np.zeros_like(above) if r.negative is None else flat_multipliers("negative", r.negative, shape)
     check_multipliers(overlay, **{"table: multiplier": above, "table: negative": below})
-    return pack_rows(overlay.table, {"bias": bias, "multiplier": above, "negative": below})
+    return ByteSource(pack_rows(overlay.table, {"bias": bias, "multiplier": above, "negative": below}))
 
 
 def check_bias(overlay: Overlay, bias: Array, wide: bool) -> None:

@@ -12,7 +12,7 @@ from ..fixed import Requantization, Scaled, requantize, weight_steps
 from ..overlay import Overlay
 from ..overlay.layout import Span
 from ..overlay.sections import Array as ArraySize
-from ..overlay.weights import Packed, Piece, Unpacked, is_depthwise, weight_bytes
+from ..overlay.weights import ByteSource, Packed, Piece, Unpacked, is_depthwise, weight_bytes
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from . import Task
@@ -135,7 +135,7 @@ class FilterTask(Task):
             raise DeviceError(f"bias: expected {(m,)}, found {self.bias.shape}")
         packing = self.packing(overlay)
         weights = self.weights if isinstance(self.weights, Packed) else Unpacked(self.weights, self.group, packing)
-        padding = bytes(self.weight_bytes(overlay) - weights.bytes)
+        padding = ByteSource(bytes(self.weight_bytes(overlay) - weights.bytes))
         return weights, padding, table(overlay, self.bias, self.requantization, (m, 1, 1), self.sums_are_wide)
 
     @property

@@ -17,7 +17,7 @@ from ..fixed import Requantization, multipliers, requantize
 from ..overlay import Overlay, TaskLimits
 from ..overlay.records import pack_rows, unpack_rows
 from ..overlay.sections import BitField, Record
-from ..overlay.weights import Piece
+from ..overlay.weights import ByteSource, Piece
 from ..util.lazy_numpy import np
 from . import Task
 from .fields import Operands, clamp, clamped, same_multipliers, zero_flag, zero_point
@@ -134,7 +134,7 @@ class LRNTask(Task):
 
     def constants(self, memory: Operands) -> Sequence[Piece]:
         self._check()
-        return (pack_rows(SEGMENT, {"base": self.bases, "slope": self.slopes}),)
+        return (ByteSource(pack_rows(SEGMENT, {"base": self.bases, "slope": self.slopes})),)
 
     def _check(self) -> None:
         """Raise DeviceError for a window or factors that the unit does not have."""

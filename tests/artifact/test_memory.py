@@ -23,7 +23,7 @@ from chai.errors import ParseError
 from chai.kernels import scratch
 from chai.kernels.native import library
 from chai.offload.schedule import DeviceStep
-from chai.overlay.weights import HeldBytes, Packed, matrices, pack_weights, weight_bytes
+from chai.overlay.weights import ByteSource, Packed, matrices, pack_weights, weight_bytes
 from tests.leftovers import Leftovers
 from tests.passes.common import network
 
@@ -147,7 +147,7 @@ def test_packed_weights_are_the_array_that_was_packed() -> None:
     for shape, group in (((50, 37, 3, 2), 1), ((52, 20, 2, 3), 2), ((40, 1, 3, 2), 40), ((40, 1, 3, 2), 20)):
         weights = np.random.default_rng(3).integers(-127, 128, shape).astype(np.int8)
         data = pack_weights(weights, group, array)
-        packed = Packed(HeldBytes(bytes(7) + data), 7, shape, group, array)
+        packed = Packed(ByteSource(bytes(7) + data), 7, shape, group, array)
         assert np.array_equal(packed, weights) and packed.size == weights.size and packed.bytes == len(data)
         assert packed.bytes == weight_bytes(shape, group, array)
         again = np.empty(packed.bytes, np.uint8)

@@ -11,7 +11,7 @@ from chai import overlay as overlays
 from chai.blob import Shape
 from chai.errors import DeviceError
 from chai.overlay import Overlay, weights as packing
-from chai.overlay.weights import HeldBytes, Packed, pack_weights, weight_bytes
+from chai.overlay.weights import ByteSource, Packed, pack_weights, weight_bytes
 from tests.codegen.cases import OVERLAYS, Z2
 
 WEIGHTS = pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_the_order_of_weights(overlay: Overlay, shape: Shape, group: int) -> Non
                                 wanted += [weight(o, i, y, x, g) for o in range(outputs, outputs + array.outputs)]
     assert codes.tolist() == wanted
     assert len(codes) == weight_bytes(shape, group, array)
-    packed = Packed(HeldBytes(codes.tobytes()), 0, shape, group, array)
+    packed = Packed(ByteSource(codes.tobytes()), 0, shape, group, array)
     assert np.array_equal(packed, weights)
     assert np.array_equal(packed.magnitudes(), np.abs(weights.astype(int)).reshape(len(weights), -1).sum(1))
 
@@ -80,9 +80,9 @@ def test_each_byte_of_packed_weights_is_checked(
                 if code == -128 or padding:
                     words = "is outside -127..127" if code == -128 else "padding of the constants"
                     with pytest.raises(DeviceError, match=words):
-                        Packed(HeldBytes(changed.tobytes()), 0, shape, group, array)
+                        Packed(ByteSource(changed.tobytes()), 0, shape, group, array)
                 else:
-                    sums = Packed(HeldBytes(changed.tobytes()), 0, shape, group, array).magnitudes()
+                    sums = Packed(ByteSource(changed.tobytes()), 0, shape, group, array).magnitudes()
                     assert sums.sum() == prod(shape) + 4 and sums.max() == prod(shape[1:]) + 4
 
 

@@ -18,7 +18,7 @@ from chai.fixed import Requantization
 from chai.kernels.native import library, program as programs, table
 from chai.kernels.native.build import FOLDER
 from chai.kernels.native.program import NativeProgram
-from chai.overlay.weights import HeldBytes, Packed, pack_weights
+from chai.overlay.weights import ByteSource, Packed, pack_weights
 from chai.tasks import Task
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
@@ -370,7 +370,7 @@ def test_few_pixels_read_weights_where_they_are(
     rng = np.random.default_rng(seed)
     array = overlay.load(name).array
     weights = codes(rng, outputs, inputs, *kernel, low=-127)
-    packed = Packed(HeldBytes(b"?" * 24 + pack_weights(weights, 1, array)), 24, weights.shape, 1, array)
+    packed = Packed(ByteSource(b"?" * 24 + pack_weights(weights, 1, array)), 24, weights.shape, 1, array)
     r = requantization(rng, (outputs, 1, 1), shift, zeros[1], leaky)
     bias = rng.integers(-(1 << 16), 1 << 16, outputs)
     task = Conv(("x",), "y", ("c",), packed, bias, Window(kernel, (4, 4), pad), 1, r, zeros[0])

@@ -24,7 +24,7 @@ from chai.kernels.native.single import Single
 from chai.kernels.native.table import FIELDS, Extent, Form, Kind, Operation, Table
 from chai.overlay.layout import DeviceBlob, blob_bytes
 from chai.overlay.sections import Layout
-from chai.overlay.weights import HeldBytes, Packed, pack_weights
+from chai.overlay.weights import ByteSource, Packed, pack_weights
 from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
@@ -63,7 +63,7 @@ def tables() -> list[NativeProgram]:
         (Copy(("x",), "y", ("r",), 0, None), x.shape),
     ]
     array, weights = overlay.load().array, rng.integers(-127, 128, (30, 6, 7, 18)).astype(np.int8)
-    packed = Packed(HeldBytes(pack_weights(weights, 1, array)), 0, weights.shape, 1, array)
+    packed = Packed(ByteSource(pack_weights(weights, 1, array)), 0, weights.shape, 1, array)
     many = Requantization(np.full((30, 1, 1), 300), 20, -128, 127)
     whole = Window((7, 18), (1, 1), (0, 0))
     tasks.append((Conv(("x",), "y", ("f",), packed, np.zeros(30, np.int64), whole, 1, many), (2, 30, 1, 1)))

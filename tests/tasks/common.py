@@ -21,7 +21,7 @@ from chai.kernels import fast
 from chai.kernels.native import library
 from chai.kernels.native.program import NativeProgram
 from chai.overlay import Overlay, TaskSection
-from chai.overlay.weights import Piece, put, size_of
+from chai.overlay.weights import Piece
 from chai.tasks import Task
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
@@ -243,9 +243,9 @@ def covering(window: Window, size: tuple[int, int]) -> tuple[int, int]:
 def joined(pieces: Iterable[Piece]) -> bytes:
     """Return pieces of constants joined into one bytes object."""
     listed = list(pieces)
-    out = np.empty(sum(map(size_of, listed)), np.uint8)
+    out = np.empty(sum(piece.bytes for piece in listed), np.uint8)
     end = 0
     for piece in listed:
-        put(piece, out[end : end + size_of(piece)])
-        end += size_of(piece)
+        piece.read(out[end : end + piece.bytes])
+        end += piece.bytes
     return out.tobytes()

@@ -209,7 +209,7 @@ class NativeProgram:
         if form.kind != Kind.CONVOLUTION or form.group != 1 or not isinstance(weights, Packed):
             return form.kind
         few = n * h * w <= FEW and weights.bytes >= LARGE and weights.axes[6] <= MAX_BLOCK_OUTPUTS
-        return Kind.IN_PLACE if few and weights.mapped is not None else form.kind
+        return Kind.IN_PLACE if few else form.kind
 
     def _lay_out(self, steps: Sequence[OperationBlobs]) -> tuple[dict[str, tuple[int, int]], int]:
         """Give each blob bytes; return their ends, and the size of all."""
@@ -348,7 +348,7 @@ class NativeProgram:
     @property
     def files(self) -> list[Array]:
         """Return the weights that are read where they are stored."""
-        return [file.mapped for file in self._files if file.mapped is not None]
+        return [file.mapped for file in self._files]
 
     # -- each run
 
