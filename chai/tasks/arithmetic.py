@@ -24,26 +24,17 @@ from .window import POINT, Window
 class Lowered(Protocol):
     """The part of a layer that its Tasks depend on, beside its weights, and its formats; see ``Layer``."""
 
-    @property
-    def bottoms(self) -> tuple[str, ...]: ...
-
-    @property
-    def tops(self) -> tuple[str, ...]: ...
-
-    @property
-    def origin(self) -> tuple[str, ...]: ...
+    bottoms: tuple[str, ...]
+    tops: tuple[str, ...]
+    origin: tuple[str, ...]
+    slope: float | None
+    ceiling: float | None
+    slopes: Array | None
+    elementwise: bool
+    tied: bool
 
     @property
     def precision(self) -> WeightPrecision | None: ...
-
-    @property
-    def slope(self) -> float | None: ...
-
-    @property
-    def ceiling(self) -> float | None: ...
-
-    @property
-    def slopes(self) -> Array | None: ...
 
     @property
     def same_values(self) -> bool: ...
@@ -52,13 +43,7 @@ class Lowered(Protocol):
     def pointwise(self) -> bool: ...
 
     @property
-    def elementwise(self) -> bool: ...
-
-    @property
     def averages(self) -> bool: ...
-
-    @property
-    def tied(self) -> bool: ...
 
 
 class Arithmetic(Target):
