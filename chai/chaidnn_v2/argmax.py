@@ -122,7 +122,7 @@ class ChaidnnArgMax(Task):
         )
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+    def probes(cls, maker: Maker) -> Iterator[Probe]:
         """Yield both sizes of a kernel, and pixels where no class has a score above ``LOWEST``."""
         classes, (height, width), stride = 11, maker.size, 4
         for kernel, offset in ((2 * stride, (0, 0)), (2 * stride - 1, (3, 2))):

@@ -39,8 +39,10 @@ class ProbeResult:
     ms: float
 
 
-class TaskProbe(Probe[Task]):
+class TaskProbe(Probe):
     """A Probe of a kind of Task, with the format in its name."""
+
+    task: Task
 
     def run(self, device: Device, overlay: Overlay) -> str:
         """Return a description of the first error, or "". Raises the errors of the device."""

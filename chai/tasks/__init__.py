@@ -335,7 +335,7 @@ class Task:
     # -- testing a device
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+    def probes(cls, maker: Maker) -> Iterator[Probe]:
         """Yield Tasks within the overlay's limits that test whether a device computes this kind correctly."""
         raise NotImplementedError(cls.kind)
 

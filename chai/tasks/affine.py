@@ -16,8 +16,6 @@ from .filter import Sample
 from .window import POINT
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from .probe import Maker, Probe
 
 
@@ -47,7 +45,7 @@ class Affine(Conv):
         return None
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+    def probes(cls, maker: Maker) -> Iterator[Probe]:
         channels = maker.step + 3
         for unsigned in ("", *maker.unsigned):
             name = f"affine unsigned {unsigned}" if unsigned else "affine"

@@ -293,7 +293,7 @@ class Conv(FilterTask):
         )
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+    def probes(cls, maker: Maker) -> Iterator[Probe]:
         """Yield plain, dilated, grouped, depthwise, leaky and wide convolutions, and one whose rows do not fit."""
         limits: ConvLimits = maker.limits
         inputs, outputs = maker.step + 3, 2 * maker.step + 5

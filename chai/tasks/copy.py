@@ -137,7 +137,7 @@ class Copy(Task):
         return cls(**common, first=first, requantization=r, zero=zero_point(values, "input"), fold=fold).plain()
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+    def probes(cls, maker: Maker) -> Iterator[Probe]:
         """Yield copies into the middle of a larger blob, unchanged and rescaled, and a folded one."""
         limits: CopyLimits = maker.limits
         shape = maker.batch, maker.step + 3, *maker.size

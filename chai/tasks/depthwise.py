@@ -119,7 +119,7 @@ class Depthwise(FilterTask):
         return cls.decoded(values, memory, window_of(values), memory.shape(common["output"])[1], common)
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+    def probes(cls, maker: Maker) -> Iterator[Probe]:
         """Yield filters of each stride, with a ReLU, a slope and a PReLU, and one for each blob with unsigned codes."""
         limits: DepthwiseLimits = maker.limits
         channels = maker.step + 3

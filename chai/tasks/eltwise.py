@@ -169,7 +169,7 @@ class Eltwise(Task):
         return cls(**common, factors=factors, negative=negative, requantization=r, zeros=zeros)
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+    def probes(cls, maker: Maker) -> Iterator[Probe]:
         """Yield a weighted sum, with a leaky ReLU if the overlay has one, and what else it computes of two blobs."""
         limits: EltwiseLimits = maker.limits
         shape = maker.batch, maker.step + 3, *maker.size

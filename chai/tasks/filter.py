@@ -158,7 +158,7 @@ class FilterTask(Task):
         return cls(**common, weights=weights, bias=bias, window=window, group=group, requantization=r, zero=zero)
 
     @classmethod
-    def probe(cls, maker: Maker, name: str, sample: Sample) -> Probe[Self]:
+    def probe(cls, maker: Maker, name: str, sample: Sample) -> Probe:
         """Return a probe of this kind with random numbers."""
         inputs, outputs, window, group, slope, unsigned, prelu, wide, pooled = sample
         weights = maker.random.standard_normal((outputs, inputs // group, *window.kernel)).astype(np.float32)

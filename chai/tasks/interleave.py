@@ -89,7 +89,7 @@ class Interleave(Task):
         return cls(**common, factor=values["stride_h"], apart=values["weights_block"] // plane * memory.step)
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+    def probes(cls, maker: Maker) -> Iterator[Probe]:
         limits: FactorLimits = maker.limits
         if limits.factor_max < COLUMNS:
             return

@@ -155,7 +155,7 @@ class LRNTask(Task):
         return task
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+    def probes(cls, maker: Maker) -> Iterator[Probe]:
         """Yield a usual window and the largest one, this one with unsigned codes, too."""
         limits: LRNLimits = maker.limits
         shapes = dict.fromkeys("xy", (maker.batch, maker.step + 3, *maker.size))

@@ -158,7 +158,7 @@ class Pool(Task):
         return task
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+    def probes(cls, maker: Maker) -> Iterator[Probe]:
         """Yield a Task for each method, with windows that extend beyond the right and lower edge, as in Caffe."""
         limits: PoolLimits = maker.limits
         for method in limits.methods:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, ClassVar
 from zlib import crc32
 
 from ..blob import Array, Shape
@@ -18,22 +18,12 @@ from ..util.lazy_numpy import np
 from .target import Target, fraction
 
 
-class ProbedTask(Protocol):
-    """The part of a Task that a Maker uses."""
-
-    @property
-    def inputs(self) -> tuple[str, ...]: ...
-
-
-T = TypeVar("T", bound=ProbedTask)
-
-
 @dataclass(frozen=True)
-class Probe(Generic[T]):
+class Probe:
     """A Task to run alone, with the ``shapes`` of its blobs and the ``codes`` of those it reads."""
 
     name: str
-    task: T
+    task: Any
     shapes: Mapping[str, Shape]
     codes: Mapping[str, Array]
 
@@ -77,7 +67,7 @@ class Maker:
         value = largest if self.scheme == "Xilinx" else fraction(self.bits + unsigned, np.array(largest))
         return Format(self.scheme, self.bits, value, unsigned)
 
-    def probe(self, name: str, task: T, target: Target) -> Probe[T]:
+    def probe(self, name: str, task: Any, target: Target) -> Probe:
         """Return a Probe of a Task with random input codes."""
         codes = {}
         for blob in task.inputs:

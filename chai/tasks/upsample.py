@@ -107,7 +107,7 @@ class UpsampleTask(Task):
         return cls(**common, factors=factors, spread=bool(values["spread"]), requantization=r, zero=zero).plain()
 
     @classmethod
-    def probes(cls, maker: Maker) -> Iterator[Probe[Self]]:
+    def probes(cls, maker: Maker) -> Iterator[Probe]:
         limits: FactorLimits = maker.limits
         channels, factors = maker.step + 3, (min(2, limits.factor_max), min(3, limits.factor_max))
         source = maker.batch, channels, *maker.size
