@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ..codegen.compile import Footprint
+    from ..codegen.memory_map import HostBlobs
     from ..net import Net
     from ..offload.cost import SegmentCost
     from ..offload.splits import SegmentSplit
-    from ..overlay.architecture import Sized
 
 
 class CostRow(TypedDict):
@@ -120,7 +120,7 @@ class NetworkView:
     net: Net | None = None
     costs: tuple[SegmentCost, ...] = ()
     memory: Footprint | None = None
-    segments: tuple[Sized, ...] = ()
+    segments: tuple[HostBlobs, ...] = ()
 
 
 def of_graph(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ..errors import DeviceError
 from ..overlay.layout import spaced
@@ -17,10 +17,7 @@ from .cycles import first_cycle, makespan
 from .dependencies import dependencies
 from .encoding import encode
 from .join_pooling import joined
-from .memory_map import FIXED, REGION, Usage, regions
-
-if TYPE_CHECKING:
-    from ..overlay.architecture import Sized
+from .memory_map import FIXED, REGION, HostBlobs, Usage, regions
 
 APART = 0, 1, 2, 4, 8  # Tasks between the last reader of a blob and the next use of its bytes, least memory first
 ROOM = 32 << 20  # bytes of blobs that are kept apart at most: a quarter of what PYNQ's images set aside for devices
@@ -67,7 +64,7 @@ def check_descriptors(work: Work) -> None:
         )
 
 
-def executable(work: Work) -> Sized:
+def executable(work: Work) -> HostBlobs:
     """Return what a segment becomes on any overlay: a Chain, or what its architecture makes of it."""
     own = work.overlay.own
     return chain(work) if own is None else own.segment(work)
@@ -107,7 +104,7 @@ class Footprint(NamedTuple):
         return f"{shared}, {self.constants / 1e6:.2f} MB of weights and descriptors"
 
 
-def footprint(chains: Sequence[Sized]) -> Footprint:
+def footprint(chains: Sequence[HostBlobs]) -> Footprint:
     """Return the memory of all segments of a network, each in separate memory."""
     return Footprint(
         sum(sum(segment.regions.sizes.values()) for segment in chains),

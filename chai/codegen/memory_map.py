@@ -102,7 +102,8 @@ class Usage(NamedTuple):
 class HostBlobs:
     """Blobs in regions, as the host stores and loads them; base of what an overlay runs for a segment.
 
-    FIXED holds the program, whose place and size in bytes ``program_span`` has, and the constants.
+    ``tasks`` are as they are compiled: some in pieces, some joined. FIXED holds the program, whose place and size in bytes
+    ``program_span`` has, and the constants.
     """
 
     overlay: Overlay
@@ -116,8 +117,22 @@ class HostBlobs:
         return wanted(self.regions, self.tasks, self.shapes)
 
     @property
+    def cycles(self) -> int:
+        """Return the clock cycles of a run in the cycle model."""
+        raise NotImplementedError
+
+    @property
+    def spent(self) -> Sequence[int]:
+        """Return the clock cycles of each of ``tasks``, some of which may run beside each other."""
+        raise NotImplementedError
+
+    @property
     def sizes(self) -> Mapping[int, int]:
         """Return the bytes of each region in use."""
+        raise NotImplementedError
+
+    def listing(self) -> Iterable[str]:
+        """Return what the accelerator fetches as lines of text."""
         raise NotImplementedError
 
     @property

@@ -7,17 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from ..blob import Shape, count
+from ..codegen.memory_map import HostBlobs
 from ..graph import Layer
 from ..overlay import Overlay
 from ..overlay.host_model import FLUSH, SEGMENT, UNFOLDED, HostModel, Span
 from .counts import Counts, conversion_counts, flush_counts, layer_counts, layer_kind
 from .schedule import Conversion, DeviceStep, Pack, Schedule
-
-if TYPE_CHECKING:
-    from ..overlay.architecture import Sized
 
 
 @dataclass(frozen=True)
@@ -49,7 +46,7 @@ class SegmentCost:
 
 
 def costs(
-    schedule: Schedule, chains: Iterable[Sized], overlay: Overlay, shapes: Mapping[str, Shape], model: HostModel
+    schedule: Schedule, chains: Iterable[HostBlobs], overlay: Overlay, shapes: Mapping[str, Shape], model: HostModel
 ) -> Iterator[SegmentCost]:
     """Yield the cost of each segment in order; ``chains`` and ``shapes`` are segments and blobs as the overlay has them."""
     for step, chain in zip(schedule.segments, chains):

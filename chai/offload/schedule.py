@@ -19,7 +19,7 @@ from ..tasks.work import Work
 from ..text import visible
 
 if TYPE_CHECKING:
-    from ..overlay.architecture import Sized
+    from ..codegen.memory_map import HostBlobs
 
 Side = Literal["host", "device"]  # of a blob: float32 on the host, codes on the device
 Blobs = tuple[tuple[Side, str], ...]
@@ -158,7 +158,7 @@ class Schedule:
         """The steps on the overlay, in order."""
         return [step for step in self.steps if isinstance(step, DeviceStep)]
 
-    def compiled(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Iterator[Sized]:
+    def compiled(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Iterator[HostBlobs]:
         """Yield what each segment is on the overlay, in order; ``shapes`` are those of blobs on the device."""
         from ..codegen.compile import executable  # a compiled file has its own
 

@@ -10,30 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 
-class Sized(Protocol):
-    """Sizes and time of a compiled segment, for reports."""
-
-    @property
-    def cycles(self) -> int: ...
-
-    @property
-    def sizes(self) -> Mapping[int, int]: ...
-
-    @property
-    def tasks(self) -> Sequence[Any]:
-        """Return the Tasks as they are compiled: some in pieces, some joined."""
-
-    @property
-    def spent(self) -> Sequence[int]:
-        """Return the clock cycles of each of ``tasks``, some of which may run beside each other."""
-
-    @property
-    def regions(self) -> Any: ...
-
-    def listing(self) -> Iterable[str]:
-        """Return what the accelerator fetches as lines of text."""
-
-
 class Bus(Protocol):
     """Reaches registers by their offset in bytes."""
 
@@ -109,8 +85,8 @@ class Architecture(Protocol):
     def speed(self, overlay: Any, segments: Any) -> str:
         """Return the modelled time of a pass as text."""
 
-    def segment(self, work: Any) -> Sized:
-        """Return what the Tasks of a segment (a Work) become."""
+    def segment(self, work: Any) -> Any:
+        """Return what the Tasks of a segment (a Work) become: a HostBlobs."""
 
     def saved(self, segment: Any) -> tuple[Sequence[int], dict[str, Any]]:
         """Return a segment for a file: the instructions of each Task, and all of them and the constants as sections.

@@ -18,7 +18,7 @@ from ..util.table import Table, floored, quantity
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from ..overlay.architecture import Sized
+    from ..codegen.memory_map import HostBlobs
     from ..runtime.execution import Execution
     from ..runtime.source import Network
 
@@ -67,7 +67,7 @@ def described(graph: Graph, shapes: Mapping[str, Shape]) -> list[LayerRow]:
     return [_described(graph, layer, shapes) for layer in graph.layers]
 
 
-def placed(net: Network, segments: Sequence[Sized] = ()) -> list[LayerRow]:
+def placed(net: Network, segments: Sequence[HostBlobs] = ()) -> list[LayerRow]:
     """Return a row for every layer of a network, at its current input sizes and formats. Runs no layer.
 
     ``segments`` are its segments, if they are compiled: a pooling that is joined to a convolution has no cycles of its own then.
@@ -192,7 +192,7 @@ def _shapes(net: Network) -> dict[str, Shape]:
     return shapes
 
 
-def _of_tasks(offload: Execution, segments: Sequence[Sized]) -> tuple[Counter[str], Counter[str]]:
+def _of_tasks(offload: Execution, segments: Sequence[HostBlobs]) -> tuple[Counter[str], Counter[str]]:
     """Return cycles and multiply-accumulates of Tasks, by the first layer of each."""
     times: Counter[str] = Counter()
     products: Counter[str] = Counter()
