@@ -117,6 +117,8 @@ def test_a_constant_with_its_value(tmp_path: Path) -> None:
         ('param="mode"', FLAG.format(r'string_args: "1\nint f();"'), "argument 'mode': expected a number or a name"),
         ('param="mode"', 'some_param { mode: "f(0); g" }', "argument 'mode': expected a number or a name"),
         ('type="int" param="n" default="MAX"', 'some_param { n: "f(0)" }', "argument 'n': expected a number or a name"),
+        ('type="int" param="n" default="nan"', "", "argument 'n': expected a whole number, found nan"),
+        ('type="int" param="n" default="infinity"', "", "argument 'n': expected a whole number, found inf"),
         (
             'type="int[]" param="n" default="A,B"',
             'some_param { n: "1,*p" }',

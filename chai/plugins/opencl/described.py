@@ -60,9 +60,9 @@ def _default(kind: str, text: str | None) -> Any:
         return {"int": int, "float": float}.get(kind, tuple)
     try:
         numbers = tuple(float(item.strip().removesuffix("f")) for item in text.split(","))
-    except ValueError:
+        return numbers if kind.endswith("[]") else int(numbers[0]) if kind == "int" else numbers[0]
+    except (ValueError, OverflowError):  # OverflowError: infinity, which no int is
         return text  # the name of a constant
-    return numbers if kind.endswith("[]") else int(numbers[0]) if kind == "int" else numbers[0]
 
 
 class DescriptionPlanner(Planner):
