@@ -166,7 +166,7 @@ class CustomLayer(Layer):
             self.blobs = [np.asarray(array, np.float32) for array in x.custom_float_params]
         try:
             tops = tuple(tuple(int(d) for d in shape) for shape in shapes)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise self.wrong(
                 f"its shape rule returned {shapes!r}, expected one shape per top", hint="return [(n, c, h, w)]"
             ) from None

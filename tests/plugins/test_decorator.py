@@ -271,6 +271,7 @@ def test_rule_and_top_dim_have_to_agree_but_for_the_batch(tmp_path: Path) -> Non
         (lambda x: (2, 3, 5, 7), r"its shape rule returned \(2, 3, 5, 7\), expected one shape per top"),
         (lambda x: ["wide"], r"its shape rule returned \['wide'\], expected one shape per top"),
         (lambda x: [(2, None)], r"its shape rule returned \[\(2, None\)\], expected one shape per top"),
+        (lambda x: [(2, float("inf"))], r"its shape rule returned \[\(2, inf\)\], expected one shape per top"),
         (lambda x: [], "its shape rule returned 0 shapes for 1 tops"),
         (lambda x: [SHAPE, SHAPE], "its shape rule returned 2 shapes for 1 tops"),
         (lambda x: [(2, -3)], "top of shape 2x-3: a size is negative"),

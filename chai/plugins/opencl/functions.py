@@ -156,6 +156,8 @@ class FunctionPlanner(Planner):
         self.x, self.kernels, self.texts = x, kernels(source[1]), [source]
         self.entry, self.options = self._selected(declaration.select)
         scalars = self._called(declaration.scalars) if declaration.scalars is not None else {}
+        if not isinstance(scalars, Mapping):
+            raise self.wrong(f"scalars returned {scalars!r}, expected numbers by name", 'scalars=lambda x: {"n": 4}')
         self.values = {**self.values, **scalars}
         sizes, local = (self._sizes(each) for each in (declaration.global_size, declaration.local_size))
         if not sizes or len(sizes) > 3 or (local and len(local) != len(sizes)) or min((*sizes, *local)) < 1:
@@ -184,7 +186,7 @@ class FunctionPlanner(Planner):
             return next(iter(self.kernels)), ""
         choice = self._called(select)
         name, options = choice if isinstance(choice, tuple) and len(choice) == 2 else (choice, "")
-        if name not in self.kernels or not isinstance(options, str):
+        if not (isinstance(name, str) and name in self.kernels and isinstance(options, str)):
             known = ", ".join(self.kernels)
             raise self.wrong(f"select returned {choice!r}, expected a kernel, or it and options", f"kernels: {known}")
         return name, options
@@ -199,7 +201,7 @@ class FunctionPlanner(Planner):
         sizes = self._called(declared) if callable(declared) else declared
         try:
             return tuple(int(size) for size in sizes)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise self.wrong(f"work sizes {sizes!r}: expected whole numbers") from None
 
     def _scalar(self, parameter: KernelParameter) -> Mapping[str, Any]:
