@@ -86,8 +86,8 @@ def floored(value: float, digits: int = 1) -> str:
 
 
 def quantity(value: float) -> str:
-    """Return a count with about three digits: 947, 1.0 M, 1.58 G."""
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if value >= size:
+    """Return a count with at most three digits: 947, 1 M, 1.58 G."""
+    for unit, size in (("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)):
+        if value >= 0.9995 * size:  # else it rounds up to 1000 of the unit below
             return f"{value / size:.3g} {unit}"
     return f"{value:.0f}"
