@@ -30,7 +30,7 @@ from ..tasks.conv import Conv
 from ..tasks.eltwise import Eltwise as Addition
 from ..tasks.pool import Pool
 from ..tasks.window import Window
-from ..util.files import complete, content
+from ..util.files import complete, content, decoded
 from ..util.lazy_numpy import np
 from ..util.source import SourceText
 from ..util.suggest import did_you_mean
@@ -85,7 +85,8 @@ def estimate(path: str | Path, overlay: Overlay) -> list[LineEstimate]:
             f"overlay {overlay.name} exists on the emulator alone: its times are not modelled",
             hint=f"--overlay {default}, or another one of chai's",
         )
-    source = SourceText(_text(Path(path)), str(path))
+    text = decoded(content(path, "text_bytes"), path, "utf-8-sig")  # spreadsheets begin with a byte order mark
+    source = SourceText(text, str(path))
     estimates, start = [], 0
     for number, line in enumerate(source.text.split("\n", limits().layers + 1), 1):
         if number > limits().layers:
@@ -113,13 +114,6 @@ class _Cell:
     @property
     def end(self) -> int:
         return self.start + max(1, len(self.text))
-
-
-def _text(path: Path) -> str:
-    try:
-        return content(path, "text_bytes").decode("utf-8-sig")  # spreadsheets begin their files with a byte order mark
-    except UnicodeDecodeError as error:
-        raise ParseError(f"this is no text: {error}", path=str(path)) from error
 
 
 def _cells(line: str, start: int) -> list[_Cell]:

@@ -97,13 +97,18 @@ def handwritten(path: str | Path, times: int = 1) -> str:
         data = file.read(most + 1)
     if len(data) > most:
         raise ParseError(f"the file is larger than {most:,} bytes", path=str(path))
+    return decoded(data, path)
+
+
+def decoded(data: bytes, path: str | Path, encoding: str = "utf-8") -> str:
+    """Return the text of a file's bytes, in UTF-8 or with "utf-8-sig". Raises ParseError with line and column."""
     try:
-        return data.decode("utf-8")
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
-        before = data[: error.start]
+        before = error.object[: error.start]  # utf-8-sig counts after the byte order mark
         column = len(before.rpartition(b"\n")[2].decode("utf-8")) + 1
         raise ParseError(
-            f"byte 0x{data[error.start]:02x} is not UTF-8",
+            f"byte 0x{error.object[error.start]:02x} is not UTF-8",
             path=str(path),
             line=before.count(b"\n") + 1,
             column=column,

@@ -349,7 +349,8 @@ def test_a_wrong_line_is_named(layers: Any, text: str, place: str, words: str) -
     [
         (b"", "there is no layer in it"),
         (b"\n\n , ,\r\n", "there is no layer in it"),
-        (b"\xff\xfeC\x00O\x00", "this is no text"),
+        (b"\xff\xfeC\x00O\x00", "layers.csv:1:1: byte 0xff is not UTF-8"),
+        (b"\xef\xbb\xbfBN,1\n\xe4", "layers.csv:2:1: byte 0xe4 is not UTF-8"),
         (b"BN,1,2,3\n\x00,\x00", "expected a layer type"),
     ],
 )

@@ -210,9 +210,23 @@ def test_the_error_of_the_page(
 
 
 def test_a_file_of_another_encoding(tmp_path: Path) -> None:
-    write(tmp_path).write_bytes(XML.replace("Twice", "Zw\xf6lf").encode("latin-1"))
-    with pytest.raises(ParseError, match=r"layers.xml:1:22: this is no UTF-8 text"):
-        read(tmp_path / "layers.xml")
+    path = write(tmp_path)
+    path.write_bytes(XML.replace("Twice", "Zw\xf6lf").encode("latin-1"))
+    with pytest.raises(ParseError, match=r"layers.xml:1:22: byte 0xf6 is not UTF-8"):
+        read(path)
+    for mark in (b"", b"\xef\xbb\xbf"):  # columns are of characters, the first after a byte order mark
+        path.write_bytes(mark + "\xe9 \xe9 <a ".encode() + b"\xff")
+        with pytest.raises(ParseError, match=r"layers.xml:1:8: byte 0xff is not UTF-8 .*UTF-8"):
+            read(path)
+
+
+def test_a_source_of_another_encoding(tmp_path: Path) -> None:
+    path = write(tmp_path)
+    (tmp_path / "twice.cl").write_bytes(b"\n// \xf6\n" + KERNEL.encode())
+    with pytest.raises(ParseError, match=r"twice.cl:2:4: byte 0xf6 is not UTF-8"):
+        read(path)
+    with pytest.raises(ParseError, match=r"twice.cl:2:4: byte 0xf6 is not UTF-8"):
+        chai.custom.opencl("Twice", tmp_path / "twice.cl")
 
 
 def test_characters_of_several_bytes_keep_places_right(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import NoReturn
 from xml.parsers import expat
 
 from ...errors import ParseError
-from ...util.files import content
+from ...util.files import content, decoded
 from ...util.source import SourceText
 
 DEPTH = 8  # nested elements; OpenVINO's format has 3
@@ -63,14 +63,7 @@ class Element:
 
 def read(path: Path) -> list[Element]:
     """Return the outermost elements of a file. Raises ParseError with line and column."""
-    data = content(path, "xml_bytes")
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        column = error.start - data.rfind(b"\n", 0, error.start)
-        hint = "save the file as UTF-8"
-        raise ParseError("this is no UTF-8 text", path=str(path), line=line, column=column, hint=hint) from None
+    text = decoded(content(path, "xml_bytes"), path, "utf-8-sig")
     return _Reader(SourceText(text, str(path))).elements()
 
 

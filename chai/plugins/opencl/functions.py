@@ -14,7 +14,7 @@ from ...blob import Shape
 from ...errors import PluginError
 from ...graph import OutputKind
 from ...limits import limits
-from ...util.files import content
+from ...util.files import content, decoded
 from ...util.keywords import function_of
 from ...util.lazy_numpy import np
 from ..arguments import is_size
@@ -127,7 +127,7 @@ def opencl(declaration: KernelDeclaration) -> CustomType:
 def _source(declaration: KernelDeclaration, place: str) -> tuple[str, str]:
     """Return the name and text of the source."""
     source = declaration.source
-    text = content(source, "kernel_bytes").decode() if isinstance(source, Path) else source
+    text = decoded(content(source, "kernel_bytes"), source) if isinstance(source, Path) else source
     if len(text) > limits().kernel_bytes:
         raise PluginError(f"{place}: source: " + limits().exceeded("kernel_bytes", len(text)))
     entries = kernels(text)

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from ...errors import ParseError
 from ...limits import limits
-from ...util.files import content
+from ...util.files import content, decoded
 from ...util.suggest import did_you_mean
 from . import document
 from .description import Binding, Buffer, Define, Description, Given, Port, Size, Stage, Tensor, Trained, WorkSizes
@@ -199,10 +199,7 @@ def _source(element: Element, files: list[Path]) -> tuple[str, str]:
     if not isfile(path):  # nor is one of a name that the file system refuses, for which path.is_file() raises
         hint = "a .bin is for SHAVE processors: give the .cl of the same name beside it" if ".bin" in name else None
         raise element.error(f"source {path.name!r} is not there: {path}", "filename", hint)
-    try:
-        text = content(path, "kernel_bytes").decode()
-    except UnicodeDecodeError:
-        raise element.error(f"source {path.name!r} is no UTF-8 text", "filename") from None
+    text = decoded(content(path, "kernel_bytes"), path)
     code = uncommented(text)
     for include in _INCLUDE.finditer(text):
         header = PurePosixPath(include[2])
