@@ -88,7 +88,7 @@ class Frame:
         self._computed(noise, self.compiled)
 
     def _key(self, custom: CustomType, fit: Sequence[Implementation]) -> str:
-        codes = " ".join(digest(i.function)[:8] for i in fit)
+        codes = " ".join(digest(i.function, getattr(i.function, "sources", ()))[:8] for i in fit)
         sizes = " ".join(map(show, self.bottoms))
         return f"{custom.type} {custom.version} {sizes} {platform.machine()} {codes}"
 

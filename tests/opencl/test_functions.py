@@ -216,6 +216,20 @@ def test_a_type_of_one_network(registry: plugins.Registry, tmp_path: Path) -> No
     assert registry.find("scaled") is None
 
 
+def test_an_edited_kernel_is_timed_again() -> None:
+    """The key of its times has the source, and what chooses the kernel and its sizes."""
+    edits: list[dict[str, Any]] = [
+        {"source": SCALE.replace("* factor", "/ factor")},
+        {"local_size": "1"},
+        {"global_size": lambda x: (210,)},
+        {"global_size": lambda x: (105,)},
+        {"select": lambda x: "scale"},
+    ]
+    layers = [layer_of(**options) for options in ({}, {}, *edits)]
+    keys = [layer.frame((SHAPE,))._key(layer.custom, layer.custom.implementations) for layer in layers]
+    assert keys[0] == keys[1] and len(set(keys)) == 1 + len(edits)
+
+
 def test_its_source(tmp_path: Path) -> None:
     assert layer_of().opencl_source(SHAPE) == '#line 1 "<source>"\n' + SCALE
 

@@ -33,7 +33,8 @@ def register(path: Path, into: Registry) -> None:
     into.named[path] = tuple(file for description in descriptions for file in description.files)
     for description in descriptions:
         options = CustomOptions(args=arguments(description), override=True, per_image=description.per_image)
-        function = Kernels(description.type, description.place, partial(DescriptionPlanner, description))
+        texts = [text for stage in description.stages for _, text in stage.texts]
+        function = Kernels(description.type, description.place, partial(DescriptionPlanner, description), texts)
         custom = CustomType(description.type, function, False, options)
         custom.arity = Arity(first_shape=True)
         into.register(custom)

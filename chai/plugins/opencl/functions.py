@@ -100,8 +100,9 @@ def opencl(declaration: KernelDeclaration) -> CustomType:
     """
     frame = sys._getframe(2)  # of the caller: one is between, which takes the keywords
     place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-    planner = partial(FunctionPlanner, declaration, _source(declaration, place), place)
-    function = Kernels(declaration.type, place, planner)
+    source = _source(declaration, place)
+    parts = source[1], declaration.select, declaration.global_size, declaration.local_size, declaration.scalars
+    function = Kernels(declaration.type, place, partial(FunctionPlanner, declaration, source, place), parts)
     function.__module__ = frame.f_globals.get("__name__", "")
     dtypes = declaration.dtypes
     if tuple(dtypes)[:1] != ("float32",) or not {*dtypes} <= {"float32", "int8"}:

@@ -17,6 +17,7 @@ from ...errors import PluginError
 from ...util.lazy_numpy import np
 from ...util.log import logger
 from ...util.sharing import forgets
+from ..reach import digest
 from ..xchange import xChangeLayer
 from . import half
 from .plan import BufferCopy, Launch, LaunchPlan, Planner
@@ -41,12 +42,18 @@ class Kernels:
 
     ``place``    path:line of what describes them
     ``planner``  makes their Planner for a layer, the shapes of its bottoms and tops, and x for these
+    ``parts``    texts and functions that decide what is compiled and how it is run
     """
 
     way = "opencl"
 
-    def __init__(self, type: str, place: str, planner: Callable[..., Planner]) -> None:
-        self.__name__, self.place, self._planner = type, place, planner
+    def __init__(self, type: str, place: str, planner: Callable[..., Planner], parts: Sequence[Any]) -> None:
+        self.__name__, self.place, self._planner, self._parts = type, place, planner, parts
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Return what changes whenever one of the parts is edited."""
+        return tuple([digest(part) if callable(part) else repr(part) for part in self._parts])
 
     def __call__(self, x: xChangeLayer) -> None:
         raise PluginError(f"{self.place}: a kernel runs as part of a layer only", hint="chai.run_layer")
