@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from math import isnan, prod
 from time import perf_counter
 from typing import Any
@@ -144,13 +144,18 @@ class Frame:
         return before, arguments[first + 1 :]
 
     def _scratch(self, values: Mapping[str, Any]) -> dict[str, Array]:
-        def zeros(shape: Any) -> Array:
+        arrays = {}
+        for name, shape in self.layer.custom.scratch.items():
+            place = None
             if callable(shape):
-                shape = shape(*self.layer.custom.call(shape, xChangeLayer(dict(self.static)), values))
-            return np.zeros(shape, np.float32)
-
-        scratch = self.layer.custom.scratch.items()
-        return {name: failure.run(self.layer.where, partial(zeros, shape), shape) for name, shape in scratch}
+                arguments = self.layer.custom.call(shape, xChangeLayer(dict(self.static)), values)
+                place, shape = place_of(shape), failure.run(self.layer.where, shape, shape, False, *arguments)
+            try:
+                arrays[name] = np.zeros(shape, np.float32)
+            except (TypeError, ValueError, MemoryError) as error:
+                hint = 'expected a shape: scratch={"sums": (4, 5)}, or a function of x that returns one'
+                raise self._wrong(f"scratch {name!r} of shape {shape!r}: {error}", hint, place) from None
+        return arrays
 
     # -- x
 
