@@ -19,11 +19,11 @@ _HOME = {
     "Net": "net",
     "PerfInfo": "runtime.perf",
     "getPerfInfo": "runtime.perf",
-    "custom": "plugins",
+    "custom": "plugins.registry",
     "from_torch": "pytorch",
     "cv": "",
-    "load_custom": "plugins",
-    "shape": "plugins",
+    "load_custom": "plugins.loading",
+    "shape": "plugins.registry",
     "check_custom": "evaluate.check_custom",
     "run_layer": "evaluate.replay",
     "xChangeLayer": "plugins.xchange",
@@ -72,7 +72,8 @@ if TYPE_CHECKING:
     from .images.pictures import Pictures as Pictures
     from .images.preprocess import Preprocess as Preprocess
     from .net import Net as Net
-    from .plugins import custom as custom, load_custom as load_custom, shape as shape
+    from .plugins.loading import load_custom as load_custom
+    from .plugins.registry import custom as custom, shape as shape
     from .plugins.xchange import xChangeLayer as xChangeLayer
     from .pytorch import from_torch as from_torch
     from .runtime.perf import PerfInfo as PerfInfo, getPerfInfo as getPerfInfo

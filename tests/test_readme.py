@@ -17,6 +17,8 @@ from chai import plugins
 from chai.cli import COMMANDS, main
 from chai.env import Env
 from chai.parser.caffemodel import write_caffemodel
+from chai.plugins.loading import load_custom, load_shipped
+from chai.plugins.registry import Registry
 from chai.zoo import networks
 from chai.zoo.fetch import entry
 
@@ -39,10 +41,10 @@ def test_commands_networks_and_variables_are_all_there() -> None:
 def test_the_layer_of_the_readme_works(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (code,) = re.findall(r"```python\n# my_layers\.py\n(.*?)```", README, re.DOTALL)
     (tmp_path / "my_layers.py").write_text(code)
-    plugins.load_shipped()  # the shipped layers go to the registry that stays
-    monkeypatch.setattr(plugins.registry, "REGISTRY", plugins.Registry())
+    load_shipped()  # the shipped layers go to the registry that stays
+    monkeypatch.setattr(plugins.registry, "REGISTRY", Registry())
     x = np.random.default_rng(0).random((3, 1, 8, 8))
-    plugins.load_custom(tmp_path / "my_layers.py")
+    load_custom(tmp_path / "my_layers.py")
     probabilities = chai.Net("digits", custom={"gemm": plugins.registry.REGISTRY.find("gemm").function}).forward(x)[
         "prob"
     ]

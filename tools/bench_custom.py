@@ -32,8 +32,12 @@ import chai  # noqa: E402
 from chai.blob import Shape  # noqa: E402
 from chai.env import env  # noqa: E402
 from chai.errors import PluginError  # noqa: E402
-from chai.plugins import REGISTRY, CustomLayer, CustomParams, CustomType, load_shipped  # noqa: E402
+from chai.plugins.definition import CustomType  # noqa: E402
+from chai.plugins.fields import CustomParams  # noqa: E402
 from chai.plugins.frame import Frame  # noqa: E402
+from chai.plugins.layer import CustomLayer  # noqa: E402
+from chai.plugins.loading import load_shipped  # noqa: E402
+from chai.plugins.registry import REGISTRY  # noqa: E402
 from chai.util.paths import resource  # noqa: E402
 
 PROCESSES = 10

@@ -14,7 +14,7 @@ from ..limits import limits
 from .container import Artifact
 
 if TYPE_CHECKING:
-    from ..plugins import Registry
+    from ..plugins.registry import Registry
 
 
 class OnDevice(Layer):
@@ -91,7 +91,8 @@ def _layer(
 
 
 def _custom(file: Artifact, name: str, entry: dict[str, Any], custom: Callable[[], Registry]) -> Layer:
-    from ..plugins import CustomEntry, CustomParams, make  # which few files need
+    from ..plugins.fields import CustomParams
+    from ..plugins.layer import CustomEntry, make  # which few files need
 
     about = file.of(entry["custom"], {"type": str, "version": str, "values": dict}, name)
     params = file.restore(CustomParams, entry.get("params", {}), f"layer {name!r}")

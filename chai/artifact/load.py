@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..images.preprocess import Preprocess
-    from ..plugins import Registry
+    from ..plugins.registry import Registry
 
     StoredCard = tuple[str, tuple[str, ...], Preprocess | None]
 

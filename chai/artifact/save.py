@@ -17,7 +17,8 @@ from ..codegen.memory_map import FIXED
 from ..errors import ChaiError, ModelError, UsageError
 from ..graph import Layer
 from ..offload.schedule import DeviceStep, HostStep, Pack, Step
-from ..plugins import CustomLayer, Registry
+from ..plugins.layer import CustomLayer
+from ..plugins.registry import Registry
 from ..runtime.execution import Execution
 from ..runtime.source import Network
 from ..tasks import Task

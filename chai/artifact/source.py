@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ..offload.headroom import Basis
     from ..parser.caffemodel import Weights
     from ..passes.infer_shapes import Renewed
-    from ..plugins import Registry
+    from ..plugins.registry import Registry
     from ..zoo.card import Card
     from ..zoo.options import Options
 
@@ -54,7 +54,7 @@ class CompiledSource:
 
         @cache
         def registry() -> Registry:
-            from ..plugins import registry_of  # of custom layers, which few files have
+            from ..plugins.loading import registry_of  # of custom layers, which few files have
 
             return registry_of(custom, options.strict)
 

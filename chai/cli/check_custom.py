@@ -11,8 +11,9 @@ from typing import TypedDict
 
 from ..errors import UsageError
 from ..evaluate.check_custom import CustomReport, Row, check_layer
-from ..plugins import REGISTRY, CustomLayer, load_custom, load_named
-from ..plugins.loading import KINDS, lookup
+from ..plugins.layer import CustomLayer
+from ..plugins.loading import KINDS, load_custom, load_named, lookup
+from ..plugins.registry import REGISTRY
 from ..zoo.locate import locate
 from . import options, output
 

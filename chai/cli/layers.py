@@ -50,10 +50,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def execute(args: argparse.Namespace) -> int:
     """Print every built-in and every registered custom type."""
-    from .. import layers, plugins
+    from .. import layers
+    from ..plugins import loading, registry
 
-    plugins.load_shipped()
-    plugins.load_named()
+    loading.load_shipped()
+    loading.load_named()
     options.load_custom(args)
     rows: list[LayerType] = []
     for name in layers.types():
@@ -74,8 +75,8 @@ def execute(args: argparse.Namespace) -> int:
         )
         summary += f" [{kind}]" if cls.fork else ""
         rows.append(LayerType(name, kind, cls.message, summary))
-    for name in plugins.REGISTRY.known():
-        custom = plugins.REGISTRY.find(name)
+    for name in registry.REGISTRY.known():
+        custom = registry.REGISTRY.find(name)
         assert custom is not None
         about = custom.place + (f" (version {custom.version})" if custom.version else "")
         rows.append(LayerType(name, "custom", "xcustom_param", about))

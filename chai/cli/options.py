@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .. import overlay as overlays, plugins
+from .. import overlay as overlays
 from ..detect.head import FAMILIES
 from ..errors import UsageError
 from ..graph import Graph
@@ -251,7 +251,7 @@ def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> bool:
 
 def check_custom(args: argparse.Namespace, graph: Graph) -> None:
     """Raise UsageError for an option about custom layers if the network has none."""
-    if not any(isinstance(layer, plugins.CustomLayer) for layer in graph.layers):
+    if not any(layer.engine == "custom" for layer in graph.layers):
         refuse(args, ("autotune", "no_jit"), f"for {args.net}, which has no custom layers")
 
 
@@ -276,10 +276,12 @@ _VALUES: dict[str, Callable[[Any], Any]] = {
 
 def load_custom(args: argparse.Namespace) -> None:
     """Run the files of --custom. Raises UsageError for one that is not there."""
+    from ..plugins import loading
+
     for place in map(Path, args.custom):
         if not place.exists():
             raise UsageError(f"--custom: there is no file or folder {str(place)!r}", hint=in_its_place(place))
-        plugins.load_custom(place)
+        loading.load_custom(place)
 
 
 def load_network(args: argparse.Namespace, **options: Any) -> Any:

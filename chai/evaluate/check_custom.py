@@ -17,10 +17,13 @@ from typing import Any
 from ..blob import Array, Shape, show
 from ..errors import PluginError, UsageError
 from ..fixed import Format
-from ..plugins import REGISTRY, CustomLayer, CustomParams, CustomType, load_shipped
 from ..plugins.compiling import available
-from ..plugins.definition import Definition, Implementation, plain_type
+from ..plugins.definition import CustomType, Definition, Implementation, plain_type
+from ..plugins.fields import CustomParams
 from ..plugins.frame import Frame, candidates
+from ..plugins.layer import CustomLayer
+from ..plugins.loading import load_shipped
+from ..plugins.registry import REGISTRY
 from ..util.keywords import function_of
 from ..util.lazy_numpy import np
 from ..util.table import plain

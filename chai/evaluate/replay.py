@@ -11,7 +11,7 @@ from ..blob import Array, show
 from ..errors import UsageError
 from ..graph import Layer
 from ..net import Net
-from ..plugins import CustomLayer
+from ..plugins.layer import CustomLayer
 from ..runtime.dump import read_dump
 from ..runtime.host.layer import run_layer as run_step
 from ..util.lazy_numpy import np

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from .. import plugins
 from ..blob import Shape, show
 from ..errors import ModelError, ParseError, ShapeError
 from ..graph import Graph
@@ -218,6 +217,9 @@ class Converter:
 
     def _custom(self, record: NodeRecord) -> None:
         """Add the custom layer of a node: attributes are its named arguments, constants its trained parameters."""
+        from ..plugins.fields import CustomParams
+        from ..plugins.layer import CustomEntry, make  # which few networks need
+
         bottoms = [self.draft.blobs[name] for name in record.inputs if name and name not in self.draft.constants]
         tops = [name for name in record.outputs if name]
         if record.outputs[: len(tops)] != (*tops,):
@@ -229,8 +231,8 @@ class Converter:
             return {key: _listed(record.attributes.value(key)) for key in record.attributes.names()}
 
         network = self.model.name or self.model.path
-        entry = plugins.CustomEntry(network, name, record.operator, record.operator, plugins.CustomParams(), values)
-        layer = plugins.make(self.registry, entry, False)
+        entry = CustomEntry(network, name, record.operator, record.operator, CustomParams(), values)
+        layer = make(self.registry, entry, False)
         assert layer is not None
         layer.blobs = [blob.load() for blob in blobs]
         self.draft.enter(layer, bottoms, tops, blobs)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .. import layers, plugins
+from .. import layers
 from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
 from ..graph import Graph, Layer
 from ..graph.params import LossParams, Precision
@@ -169,13 +169,16 @@ def _make(message: Message, custom: Registry, network: str, phase: str) -> Layer
     layer: Layer | None
     with _located(message):
         if cls is None:
-            params = fill(plugins.CustomParams, message.get("xcustom_param"))
+            from ..plugins.fields import CustomParams
+            from ..plugins.layer import CustomEntry, make  # which few networks need
+
+            params = fill(CustomParams, message.get("xcustom_param"))
             code = None if flagged else message.get("python_param")
             key = type if code is None else f"{code.get('module', '')}.{code.get('layer', '')}"
             phase_number = PHASES.index(message.get("phase", phase))
             fields = partial(parameters, message, {"phase": (phase_number,)} if code is not None else {})
-            entry = plugins.CustomEntry(network, name, type, key, params, fields)
-            layer = plugins.make(custom, entry, flagged)
+            entry = CustomEntry(network, name, type, key, params, fields)
+            layer = make(custom, entry, flagged)
             if layer is None:
                 hint = _near(type) if code is None else _NAMED
                 raise UnknownLayer(

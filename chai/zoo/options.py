@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ..devices.base import Device
-    from ..plugins import Sources
+    from ..plugins.loading import Sources
 
 
 def option(default: Any, help: str = "", *, choices: Sequence[Any] = (), settled: bool = False) -> Any:

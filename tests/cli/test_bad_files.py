@@ -15,8 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chai import plugins
 from chai.cli import main
+from chai.plugins.registry import REGISTRY
 from chai.util.paths import resource
 
 NET, WEIGHTS = resource("prototxt", "digits.prototxt"), resource("prototxt", "digits.caffemodel")
@@ -117,7 +117,7 @@ def test_every_file_argument_in_every_state(
     damage: Callable[[Path], None],
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(plugins.REGISTRY, "files", dict(plugins.REGISTRY.files))
+    monkeypatch.setattr(REGISTRY, "files", dict(REGISTRY.files))
     for i, (name, (suffix, args)) in enumerate(ARGUMENTS.items()):
         path = tmp_path / f"case{i}{suffix}"
         damage(path)

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from chai import plugins
 from chai.cli import main
+from chai.plugins.loading import load_custom
+from chai.plugins.registry import Registry
 from tests.opencl.common import KERNEL, XML, runs
 from tests.passes.common import prototxt
 from tests.plugins.common import flagged
@@ -44,7 +45,7 @@ d Twice c -> y"""
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: plugins.Registry) -> Path:
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: Registry) -> Path:
     """The current folder, with a network of four custom layers: of a file, shipped, of a class and of an XML."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "net.prototxt").write_text(prototxt(LINES, SHAPE))
@@ -54,7 +55,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, registry: plugins.Re
     (tmp_path / "layers.xml").write_text(XML)
     (tmp_path / "twice.cl").write_text(KERNEL)
     for place in ("mine.py", "lib", "layers.xml"):
-        plugins.load_custom(place)
+        load_custom(place)
     return tmp_path
 
 

@@ -21,10 +21,12 @@ import pytest
 from PIL import Image
 
 import chai
-from chai import plugins, pycaffe
+from chai import pycaffe
 from chai.cli import COMMANDS, main
 from chai.errors import ParseError, UsageError
 from chai.parser.caffemodel import write_caffemodel
+from chai.plugins.loading import load_custom
+from chai.plugins.registry import REGISTRY
 from chai.text import csv_cell, visible
 from chai.util.log import logger
 
@@ -183,9 +185,9 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
 @pytest.fixture
 def registry(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """The hostile custom type, for as long as the test."""
-    monkeypatch.setattr(plugins.REGISTRY, "types", dict(plugins.REGISTRY.types))
-    monkeypatch.setattr(plugins.REGISTRY, "files", dict(plugins.REGISTRY.files))
-    plugins.load_custom(case.custom)
+    monkeypatch.setattr(REGISTRY, "types", dict(REGISTRY.types))
+    monkeypatch.setattr(REGISTRY, "files", dict(REGISTRY.files))
+    load_custom(case.custom)
 
 
 def printed(args: list[Any], terminal: bool, monkeypatch: pytest.MonkeyPatch, columns: int = 200) -> tuple[int, str]:
@@ -273,7 +275,7 @@ def test_no_repr_obeys_a_name(case: Case) -> None:
     net.forward(**{evil("data"): np.ones((1, 1, 8, 8), np.float32)})
     float_net = chai.Net(case.net, case.weights, device="float")
     things = [net, float_net, net.perf, net.schedule, *net.schedule.steps, *net.graph.layers, net.graph, net.card]
-    things += [plugins.REGISTRY.find(evil("mine")), pycaffe.Net(str(case.net), str(case.weights), 1)]
+    things += [REGISTRY.find(evil("mine")), pycaffe.Net(str(case.net), str(case.weights), 1)]
     for thing in things:
         for text in (repr(thing), str(thing), *([thing._repr_html_()] if hasattr(thing, "_repr_html_") else [])):
             assert not obeyed(text), repr(text)

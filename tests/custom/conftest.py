@@ -12,7 +12,9 @@ import pytest
 
 import chai
 from chai.parser.caffemodel import write_caffemodel
-from chai.plugins import REGISTRY, CustomType, load_shipped
+from chai.plugins.definition import CustomType
+from chai.plugins.loading import load_shipped
+from chai.plugins.registry import REGISTRY
 
 
 @pytest.fixture(params=["compiled", "python", "preferred"])

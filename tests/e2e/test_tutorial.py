@@ -115,7 +115,7 @@ def test_the_reference_has_every_option_and_no_field_that_is_not_there() -> None
     (signature,) = re.findall(r"`@f\.impl\((.*?)\)`", reference)
     assert signature.replace('"', "'") == ", ".join(
         str(p).split(":")[0] if p.default is p.empty else f"{p.name}={p.default!r}"
-        for p in list(inspect.signature(chai.plugins.CustomType.impl).parameters.values())[1:]
+        for p in list(inspect.signature(chai.plugins.definition.CustomType.impl).parameters.values())[1:]
     )
 
 

@@ -13,11 +13,12 @@ import numpy as np
 import pytest
 
 import chai
-from chai import plugins
 from chai.cli.bench import ENGINES, BenchStart, _start, arguments
 from chai.cli.bench_measure import programs, started
 from chai.evaluate.bench import rounds, start
 from chai.parser.caffemodel import write_caffemodel
+from chai.plugins.loading import load_shipped
+from chai.plugins.registry import REGISTRY
 from tests.cli.conforms import differences
 from tests.passes.common import prototxt
 
@@ -73,9 +74,9 @@ def test_threads_that_do_the_work_of_one_are_not_measured(monkeypatch: pytest.Mo
 
 def test_processes_of_chai_run_the_network_that_was_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its overlay, phase and custom layers are those of the command, not the defaults."""
-    plugins.load_shipped()
+    load_shipped()
     for name in ("types", "files", "folders"):  # --custom is for all networks of a process
-        monkeypatch.setattr(plugins.REGISTRY, name, getattr(plugins.REGISTRY, name).copy())
+        monkeypatch.setattr(REGISTRY, name, getattr(REGISTRY, name).copy())
     lines = """
 a Convolution data -> a : convolution_param { num_output: 5 kernel_size: 3 }
 b Twice a -> b : user_defined_layer: true xcustom_param { top_dim: 1 top_dim: 5 top_dim: 4 top_dim: 6 }

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 import chai
-from chai import plugins
 from chai.env import env
 from chai.errors import PluginError
 from chai.evaluate.check_custom import check_layer
-from chai.plugins import CustomLayer
+from chai.plugins.layer import CustomLayer
+from chai.plugins.registry import Registry
 from tests.conftest import ROOT
 
 from .common import network, noise, runs
@@ -195,7 +195,7 @@ def layer_of(source: str = SCALE, **options: Any) -> CustomLayer:
     return CustomLayer(custom, name="s", type="scaled", bottoms=("x",), tops=("y",), blobs=[noise((3,))])
 
 
-def test_it_is_an_ordinary_type(registry: plugins.Registry, tmp_path: Path) -> None:
+def test_it_is_an_ordinary_type(registry: Registry, tmp_path: Path) -> None:
     hard_swish = register(version="7")
     assert registry.find("hswish") is hard_swish and hard_swish.version == "7"
     assert re.search(r"test_functions.py:\d+", hard_swish.place)
@@ -206,7 +206,7 @@ def test_it_is_an_ordinary_type(registry: plugins.Registry, tmp_path: Path) -> N
         chai.custom.opencl("ReLU", SCALE)
 
 
-def test_a_type_of_one_network(registry: plugins.Registry, tmp_path: Path) -> None:
+def test_a_type_of_one_network(registry: Registry, tmp_path: Path) -> None:
     """Of a file that the network was created with."""
     (tmp_path / "mine.py").write_text(
         f"import chai\nchai.custom.opencl('scaled', '''{SCALE}''', args={{'n': 1, 'factor': 1}})"

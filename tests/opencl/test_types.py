@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import chai
-from chai import plugins
 from chai.cli import main
 from chai.errors import ParseError, PluginError
 from chai.graph import Graph
-from chai.plugins import CustomLayer
+from chai.plugins.layer import CustomLayer
+from chai.plugins.registry import REGISTRY
 from chai.zoo.locate import read_graph
 from tests.passes.common import prototxt
 from tests.plugins.common import python
@@ -54,9 +54,9 @@ def test_all_networks(tmp_path: Path) -> None:
     assert python(code, CHAI_CUSTOM=path) == "custom"
     extension = chai.load_custom(path)
     assert extension.types == ("ReLU", "Shift")
-    assert plugins.REGISTRY.find("Shift").place == f"{path}:{len(RELU.splitlines()) + 1}"
+    assert REGISTRY.find("Shift").place == f"{path}:{len(RELU.splitlines()) + 1}"
     extension.unload()
-    assert not {"ReLU", "Shift"} & {*plugins.REGISTRY.known()}
+    assert not {"ReLU", "Shift"} & {*REGISTRY.known()}
 
 
 def test_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -303,4 +303,4 @@ def test_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_kernel_is_no_function(tmp_path: Path) -> None:
     chai.load_custom(write(tmp_path))
     with pytest.raises(PluginError, match="a kernel runs as part of a layer only"):
-        plugins.REGISTRY.find("Twice")(None)
+        REGISTRY.find("Twice")(None)

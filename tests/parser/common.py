@@ -15,7 +15,7 @@ from chai.parser.schema import fields, message_class
 from chai.parser.text import SourceText, parse
 from chai.parser.upgrade import upgrade
 from chai.parser.wire import varint
-from chai.plugins import Registry
+from chai.plugins.registry import Registry
 
 PATH = "net.prototxt"
 DATA = 'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 3 dim: 8 dim: 8 } } }\n'

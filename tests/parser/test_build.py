@@ -12,7 +12,7 @@ from chai.cli import main
 from chai.errors import ChaiError, ModelError, ParseError, PluginError, UnknownLayer
 from chai.graph import Graph
 from chai.limits import limits
-from chai.plugins import CustomLayer
+from chai.plugins.layer import CustomLayer
 
 from .common import DATA, PATH, graph, layer
 

@@ -15,7 +15,7 @@ from chai.errors import ChaiError
 from chai.graph import Graph
 from chai.parser.load import load_graph
 from chai.passes.infer_shapes import infer_shapes
-from chai.plugins import Registry
+from chai.plugins.registry import Registry
 from tests.conftest import report
 
 GRAPHS = 143  # files that give a Graph

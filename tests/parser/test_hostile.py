@@ -18,7 +18,8 @@ from chai.parser.caffemodel import Weights, check_fit
 from chai.parser.load import load_graph
 from chai.parser.schema import fields
 from chai.passes.infer_shapes import infer_shapes
-from chai.plugins import CustomParams, Registry
+from chai.plugins.fields import CustomParams
+from chai.plugins.registry import Registry
 
 from .common import DATA, field, floats, graph, layer, number, shape, v2
 from .mutate import delete, duplicate, extreme, flip, mutants, quoted, swap, truncate

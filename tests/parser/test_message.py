@@ -13,7 +13,7 @@ from google.protobuf import text_format
 from chai.errors import ParseError
 from chai.parser.load import load_graph
 from chai.parser.schema import enum_values, fields, message_class
-from chai.plugins import Registry
+from chai.plugins.registry import Registry
 
 from .common import DATA, PATH, differences, layer, message, protobuf_reads
 

@@ -15,7 +15,7 @@ from chai.parser.load import load_graph
 from chai.parser.message import Message
 from chai.parser.schema import fields as schema_fields
 from chai.parser.upgrade import V0_TYPES, V1_TYPES, upgrade
-from chai.plugins import Registry
+from chai.plugins.registry import Registry
 
 from .common import DATA, graph, layer, message, wiring
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from chai import plugins
 from chai.plugins import frame
+from chai.plugins.loading import load_shipped
+from chai.plugins.registry import REGISTRY, Registry
 from tests.conftest import HANG
 
 
@@ -25,10 +26,10 @@ def _cache(_clean_environment: None, machine_code: Path, monkeypatch: pytest.Mon
 
 
 @pytest.fixture(autouse=True)
-def registry() -> Iterator[plugins.Registry]:
+def registry() -> Iterator[Registry]:
     """The global registry."""
-    plugins.load_shipped()
-    known = plugins.REGISTRY
+    load_shipped()
+    known = REGISTRY
     types, files, folders = dict(known.types), dict(known.files), list(known.folders)
     yield known
     known.types, known.files, known.folders = types, files, folders

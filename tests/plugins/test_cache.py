@@ -42,7 +42,7 @@ class Payload:
 def fresh(folder: Path) -> Any:
     """A network whose layer is compiled as in a new process, or taken from the disk."""
     (folder / "mine.py").write_text(LAYER)
-    net = one(folder, custom=dict(chai.plugins.registry_of(folder / "mine.py").types))
+    net = one(folder, custom=dict(chai.plugins.loading.registry_of(folder / "mine.py").types))
     assert np.array_equal(net.forward(DATA)["y"], 2 * DATA)
     return frame(net).compiled.dispatcher
 

@@ -12,9 +12,9 @@ import pytest
 
 import chai
 import chai.pycaffe as caffe
-from chai import plugins
 from chai.env import env
 from chai.plugins.loading import registry_of
+from chai.plugins.registry import Registry
 from tests.passes.common import prototxt
 
 from .caffe_layers import DOUBLE, layer, net, of
@@ -173,7 +173,7 @@ def test_two_folders_may_have_modules_of_one_name(tmp_path: Path) -> None:
     assert [float(n.forward(DATA)["y"].ravel()[0] / DATA.ravel()[0]) for n in networks] == [2, 5]
 
 
-def test_a_networks_own_folder_goes_before_the_global_ones(tmp_path: Path, registry: plugins.Registry) -> None:
+def test_a_networks_own_folder_goes_before_the_global_ones(tmp_path: Path, registry: Registry) -> None:
     for factor in (2, 5):
         (tmp_path / str(factor)).mkdir()
         (tmp_path / str(factor) / "mine.py").write_text(DOUBLE.replace("self.factor *", f"{factor} *"))

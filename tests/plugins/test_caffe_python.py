@@ -14,8 +14,8 @@ import pytest
 
 import chai
 import chai.pycaffe as caffe
-from chai import plugins
 from chai.cli import main
+from chai.plugins.registry import Registry
 from tests.conftest import HANG
 from tests.passes.common import CONV, prototxt
 
@@ -262,7 +262,7 @@ def test_a_layer_without_bottom_and_the_phase(tmp_path: Path) -> None:
 
 
 def test_every_command_knows_a_class_as_it_knows_a_function(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], registry: plugins.Registry
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], registry: Registry
 ) -> None:
     net(tmp_path, layer(text="4"), "__version__ = '1.5'\n" + DOUBLE)
     files = [str(tmp_path / "net.prototxt"), "--custom", str(tmp_path / "mine.py")]
@@ -275,7 +275,7 @@ def test_every_command_knows_a_class_as_it_knows_a_function(
     assert chai.check_custom("mine.Double", [SHAPE], string_args=["3"]).ok
 
 
-def test_unload_and_reload(tmp_path: Path, registry: plugins.Registry) -> None:
+def test_unload_and_reload(tmp_path: Path, registry: Registry) -> None:
     net(tmp_path, layer())
     path = tmp_path / "net.prototxt"
     for place in (tmp_path / "mine.py", tmp_path):

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import chai
-from chai import plugins
 from chai.plugins import reach
+from chai.plugins.registry import REGISTRY
 from tests.passes.common import prototxt
 
 from .common import DATA, SHAPE, compiles, flagged, frame, one, python
@@ -312,7 +312,7 @@ def test_a_numba_function_keeps_its_own_options(tmp_path: Path) -> None:
         "parallel": False,
     }
     assert np.array_equal(net.forward(DATA)["y"], 2 * DATA)
-    assert plugins.REGISTRY.find("mine") is None
+    assert REGISTRY.find("mine") is None
     unchecked = chai.custom("mine", boundscheck=False)(function)
     assert frame(one(tmp_path, custom={"mine": unchecked})).compiled.dispatcher is function
 

@@ -13,7 +13,7 @@ import chai
 from chai.artifact.save import save
 from chai.cli import main
 from chai.parser.caffemodel import Weights, write_caffemodel
-from chai.plugins import REGISTRY
+from chai.plugins.registry import REGISTRY
 from chai.quantizer import quantize
 from chai.util.paths import resource
 from tests.conftest import need_models

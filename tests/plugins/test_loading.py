@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 
 import chai
-from chai import plugins
 from chai.env import env
 from chai.plugins import loading
 from chai.plugins.definition import plain_type
+from chai.plugins.loading import load_named, places
+from chai.plugins.registry import Registry
 
 from .common import DATA, one, python
 
@@ -43,7 +44,7 @@ def value(folder: Path, **options: Any) -> float:
 # -- places
 
 
-def test_a_file_is_run_once_and_again_when_it_changed(tmp_path: Path, registry: plugins.Registry) -> None:
+def test_a_file_is_run_once_and_again_when_it_changed(tmp_path: Path, registry: Registry) -> None:
     file = write(tmp_path / "mine.py", 1)
     plugin = chai.load_custom(file)
     assert plugin.types == ("mine",) and plugin.path == file
@@ -68,8 +69,8 @@ def test_a_folder_means_its_python_files(tmp_path: Path) -> None:
 def test_chai_custom_names_files_and_folders(tmp_path: Path) -> None:
     one_file, folder = write(tmp_path / "a.py", 1, "first"), write(tmp_path / "more" / "b.py", 2, "second").parent
     code = (
-        "from chai import plugins; plugins.load_shipped(); plugins.load_named(); "
-        "print(*plugins.REGISTRY.known(), plugins.places())"
+        "from chai.plugins.loading import load_named, load_shipped, places; from chai.plugins.registry import REGISTRY; "
+        "load_shipped(); load_named(); print(*REGISTRY.known(), places())"
     )
     output = python(code, CHAI_CUSTOM=os.pathsep.join(map(str, (one_file, folder))))
     assert "first" in output.split() and "second" in output.split() and "gemm" in output.split()
@@ -82,9 +83,9 @@ def test_nothing_is_run_that_was_not_named(tmp_path: Path, monkeypatch: pytest.M
     for trap in (tmp_path / "custom" / "trap.py", tmp_path / "trap.py"):
         trap.write_text("raise SystemExit('run!')")
     monkeypatch.chdir(tmp_path)
-    plugins.load_named()
+    load_named()
     assert value(tmp_path, custom={"mine": lambda x: x.out_ptrs[0].fill(3)}) == 3
-    assert plugins.places() == [chai.util.paths.resource("custom"), *env().custom]
+    assert places() == [chai.util.paths.resource("custom"), *env().custom]
 
 
 @pytest.mark.parametrize(
@@ -117,7 +118,7 @@ def test_a_place_that_is_not_there(tmp_path: Path) -> None:
 # -- Extension
 
 
-def test_reload_and_unload(tmp_path: Path, registry: plugins.Registry) -> None:
+def test_reload_and_unload(tmp_path: Path, registry: Registry) -> None:
     file = write(tmp_path / "mine.py", 1, version="1.0")
     plugin = chai.load_custom(file)
     assert plugin.version == {"mine": "1.0"}
@@ -137,7 +138,7 @@ def test_reload_and_unload(tmp_path: Path, registry: plugins.Registry) -> None:
     assert chai.load_custom(file).types == ("mine",)  # and back
 
 
-def test_a_reload_forgets_what_the_file_no_longer_has(tmp_path: Path, registry: plugins.Registry) -> None:
+def test_a_reload_forgets_what_the_file_no_longer_has(tmp_path: Path, registry: Registry) -> None:
     file = write(tmp_path / "mine.py", 1, "old")
     plugin = chai.load_custom(file)
     write(file, 1, "new")
@@ -145,7 +146,7 @@ def test_a_reload_forgets_what_the_file_no_longer_has(tmp_path: Path, registry: 
     assert registry.find("new") is not None and registry.find("old") is None
 
 
-def test_unregister(registry: plugins.Registry) -> None:
+def test_unregister(registry: Registry) -> None:
     chai.custom("mine", jit=False)(lambda x: None)
     assert "mine" in registry.known()
     registry.unregister("mine")
@@ -169,7 +170,7 @@ def test_two_files_of_one_type_are_refused_unless_told(tmp_path: Path) -> None:
     assert value(tmp_path) == 2
 
 
-def test_the_same_file_or_an_interactive_session_may_define_it_again(registry: plugins.Registry) -> None:
+def test_the_same_file_or_an_interactive_session_may_define_it_again(registry: Registry) -> None:
     first = chai.custom("mine")(lambda x: None)
     assert chai.custom("mine")(lambda x: 1) is registry.find("mine") is not first
     for number in (1, 2):
@@ -178,11 +179,11 @@ def test_the_same_file_or_an_interactive_session_may_define_it_again(registry: p
         assert registry.find("cell") is space["f"]
 
 
-def test_a_users_definition_wins_over_a_shipped_one_in_any_order(registry: plugins.Registry) -> None:
+def test_a_users_definition_wins_over_a_shipped_one_in_any_order(registry: Registry) -> None:
     shipped = registry.find("gemm")
     mine = plain_type("gemm", lambda x: None)
     for order in ((mine, shipped), (shipped, mine)):
-        own = plugins.Registry()
+        own = Registry()
         for custom in order:
             own.register(custom)
         assert own.find("gemm") is mine
@@ -244,7 +245,7 @@ def test_an_unregistered_type(tmp_path: Path) -> None:
     assert f"looked in: {chai.util.paths.resource('custom')}; name your file with --custom or CHAI_CUSTOM" in error.hint
 
 
-def test_every_registered_type_is_listed(registry: plugins.Registry) -> None:
+def test_every_registered_type_is_listed(registry: Registry) -> None:
     chai.custom("Zebra", jit=False, version="3")(lambda x: None)
     assert {"gemm", "Zebra"} <= set(registry.known())
     assert registry.find("Zebra").version == "3"

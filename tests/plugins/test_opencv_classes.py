@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 
 import chai
-from chai import cv, plugins
+from chai import cv
 from chai.parser.caffemodel import write_caffemodel
+from chai.plugins.registry import REGISTRY, Registry
 from tests.conftest import HANG
 from tests.kernels.common import in_child
 from tests.passes.common import CONV, prototxt
@@ -90,7 +91,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def classes(registry: plugins.Registry) -> dict[str, Any]:
+def classes(registry: Registry) -> dict[str, Any]:
     space: dict[str, Any] = {"__name__": "classes_of_a_script"}
     exec(compile(CLASSES, "classes.py", "exec"), space)
     return space
@@ -143,7 +144,7 @@ def test_what_the_class_should_compute_by_hand(folder: Path, classes: dict[str, 
             outputs["z"], whole.mean((2, 3), keepdims=True) + 1
         )
     assert net.graph.layer("w").custom.version == "2"
-    assert plugins.REGISTRY.find("Weighted") is None  # this network's alone
+    assert REGISTRY.find("Weighted") is None  # this network's alone
 
 
 def test_one_object_while_the_parameters_stay_and_another_after_surgery(folder: Path, classes: dict[str, Any]) -> None:

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import chai
-from chai import plugins
 from chai.parser.load import load_graph
 from chai.plugins.loading import registry_of
+from chai.plugins.registry import Registry
 from tests.passes.common import prototxt
 
 from .common import SHAPE, flagged
@@ -88,7 +88,7 @@ def test_a_list_of_them(tmp_path: Path) -> None:
     assert written(tmp_path, tuple(several), "first") == 1
 
 
-def test_nothing_given_is_the_global_registry(tmp_path: Path, registry: plugins.Registry) -> None:
+def test_nothing_given_is_the_global_registry(tmp_path: Path, registry: Registry) -> None:
     chai.custom("mine", jit=False)(writer(8))
     assert written(tmp_path, None) == 8
     assert registry_of().types == {} and registry_of().parent is registry
@@ -98,7 +98,7 @@ def test_strict_is_handed_on() -> None:
     assert registry_of(strict=True).strict and not registry_of({"mine": writer(1)}).strict
 
 
-def test_a_file_of_one_network_is_no_other_networks(tmp_path: Path, registry: plugins.Registry) -> None:
+def test_a_file_of_one_network_is_no_other_networks(tmp_path: Path, registry: Registry) -> None:
     """Two networks may have two files with one type, whatever is registered for all."""
     first, second = write(tmp_path / "a.py", 1), write(tmp_path / "b.py", 2)
     chai.load_custom(write(tmp_path / "c.py", 3))

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import chai
-from chai import plugins
 from chai.parser.caffemodel import write_caffemodel
+from chai.plugins.registry import Registry
 from tests.passes.common import CONV, prototxt
 
 from .common import DATA, SHAPE
@@ -64,7 +64,7 @@ class Fold:
 
 
 @pytest.fixture
-def classes(registry: plugins.Registry) -> dict[str, Any]:
+def classes(registry: Registry) -> dict[str, Any]:
     space: dict[str, Any] = {"__name__": "classes_of_an_xmodel"}
     exec(compile(CLASSES, "classes.py", "exec"), space)
     return space
@@ -119,7 +119,7 @@ def test_another_shape_from_top_dim_or_a_shape_function(tmp_path: Path, classes:
     assert ruled.forward(x[:1, :4])["y"].shape == (1, 2, 5, 14)
 
 
-def test_nchw_for_operations_of_pytorch(tmp_path: Path, registry: plugins.Registry) -> None:
+def test_nchw_for_operations_of_pytorch(tmp_path: Path, registry: Registry) -> None:
     class Rows:
         def __init__(self, op: Any) -> None:
             self.name = op.get_name()
@@ -149,7 +149,7 @@ def test_beside_the_emulator(tmp_path: Path, classes: dict[str, Any]) -> None:
     assert np.abs(top - exact).max() < 0.05 * np.abs(exact).max()
 
 
-def test_mistakes(tmp_path: Path, registry: plugins.Registry) -> None:
+def test_mistakes(tmp_path: Path, registry: Registry) -> None:
     file = tmp_path / "mine.py"
     text = (
         "import chai\n@chai.custom.vitis('Mine')\nclass Mine:\n"

@@ -15,7 +15,7 @@ from chai.errors import ModelError
 from chai.fixed import Format
 from chai.overlay import Overlay
 from chai.parser.load import load_graph
-from chai.plugins import Registry
+from chai.plugins.registry import Registry
 from chai.tasks import Task
 from chai.tasks.copy import Copy
 from chai.tasks.lookup import lookup_of

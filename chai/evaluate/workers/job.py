@@ -19,7 +19,7 @@ from typing import Any
 
 import chai
 
-from ... import errors, plugins
+from ... import errors
 from ...blob import Array, show
 from ...errors import ChaiError, ParseError, UsageError
 from ...images import files as images
@@ -28,6 +28,7 @@ from ...images.preprocess import Preprocess
 from ...images.window import PictureWindow
 from ...net import Net
 from ...overlay import load
+from ...plugins.loading import load_custom
 from ...util.files import digest
 from ...zoo import is_compiled
 from ...zoo.locate import files_of, locate
@@ -168,7 +169,7 @@ class WorkerNetworks:
     def __init__(self, job: Job) -> None:
         job.check()
         for place in job.custom:
-            plugins.load_custom(place)
+            load_custom(place)
         mean = images.read_mean(job.mean) if job.mean else job.preprocess["mean"]
         self.job = job
         self.preprocess = Preprocess(**{**_tuples(job.preprocess), "mean": mean})
