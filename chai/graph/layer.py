@@ -216,9 +216,12 @@ class Layer:
         return not (self.carries_state or self.dynamic or self.mixes_images(bottoms))
 
     def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
-        """Return whether it computes along the axis of the images, so that a value depends on all of a batch."""
-        first = 0, -len(bottoms[0]) if bottoms else 0  # an axis may be counted from the end
-        return getattr(self.params, "axis", 1) in first
+        """Return whether a value of a top depends on more of a batch than one image, or a top has no axis of the images.
+
+        Here by sizes: whether a top's first axis is no bottom's. A type that can mix images without that says so itself.
+        """
+        firsts = {bottom[:1] for bottom in bottoms}
+        return bool(firsts) and not self.constant and any(top[:1] not in firsts for top in self.shapes(*bottoms))
 
     def output_kind(self, top: Shape) -> OutputKind | None:
         """Return what a network output of this shape holds; None if it is none of the three.

@@ -73,6 +73,9 @@ class BroadcastLayer(AffineLayer):
         first = self.axis(self.params.axis, bottoms[0])
         return range(first, first + len(self.operand(*bottoms)))
 
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return 0 in self.covered(*bottoms) and self.weight_shapes(*bottoms) != ()  # numbers for each place in a batch
+
     def laid_over(self, shape: Shape, operand: Shape) -> Shape:
         """Return the shape ``operand`` with trailing ones, ready to broadcast over ``shape``."""
         if not operand:

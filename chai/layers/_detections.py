@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..blob import Array
+from ..blob import Array, Shape
 from ..graph import Layer, OutputKind
 from ..limits import limits
 from ..util.lazy_numpy import np
@@ -19,7 +19,10 @@ class DetectionLayer(Layer):
 
     dynamic = True
 
-    def output_kind(self, top: tuple[int, ...]) -> OutputKind | None:
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return True  # rows have the numbers of their images
+
+    def output_kind(self, top: Shape) -> OutputKind | None:
         return "boxes"
 
 

@@ -60,6 +60,9 @@ class RecurrentLayer(Layer):
                 raise self.wrong(f"a state of {show(shape)}, expected {show(state)}")
         return ((*x[:2], p.num_output), *(state,) * hidden)
 
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return True  # the first axis is time
+
     def _constant(self, bottoms: Sequence[object]) -> bool:
         """Return whether there is an input for all steps."""
         return len(bottoms) - 2 > (self.states if self.params.expose_hidden else 0)

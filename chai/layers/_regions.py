@@ -20,6 +20,9 @@ class RegionLayer(Layer):
             raise self.wrong(f"expected regions of 5 numbers, found {show(regions)}")
         return regions[0]
 
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return True
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         maps, regions = bottoms[0], bottoms[1].reshape(len(bottoms[1]), 5)
         y = np.zeros(self.shapes(maps.shape, bottoms[1].shape)[0], np.float32)

@@ -55,6 +55,9 @@ class ArgMax(Layer):
             raise self.wrong(f"top_k {p.top_k} of only {size} values")
         return (top,)
 
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return self.params.axis is not None and self.axis(self.params.axis, bottoms[0]) == 0
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, p = bottoms[0], self.params
         top = self.shapes(x.shape)[0]

@@ -18,5 +18,8 @@ class BatchReindex(Layer):
             raise self.wrong(f"expected a batch and numbers along one axis, found {show(x)} and {show(index)}")
         return ((*index, *x[1:]),)
 
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return True
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (bottoms[0][rows(self, bottoms[1], len(bottoms[0]))],)

@@ -58,8 +58,11 @@ class BN(AffineLayer):
         )
         return tuple(replace(f or Filler(), type=EXACT) for f in fillers)  # vectors, though they have four axes
 
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return not self._stored and self.params.bn_mode == "LEARN"
+
     def affine(self) -> tuple[Array, Array] | None:
-        if not self._stored and self.params.bn_mode == "LEARN":
+        if self.mixes_images(()):
             return None
         scale, shift, *statistics = (b.astype(np.float64).reshape(-1) for b in self.blobs)
         if statistics:

@@ -48,6 +48,9 @@ class Crop(Layer):
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         return (tuple(part.stop - part.start for part in self.window(*bottoms)),)
 
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return self.shapes(*bottoms)[0][:1] != bottoms[0][:1]
+
     def _sides(self, bottom: Shape, like: Shape) -> Sides:
         """Return the rows and columns that are removed, as numbers below 0."""
         parts = zip(self.window(bottom, like)[2:], bottom[2:])

@@ -52,6 +52,9 @@ class InnerProduct(Layer):
         weights = (k, m) if self.params.transpose else (m, k)
         return (weights, (m,)) if self.params.bias_term else (weights,)
 
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return self.axis(self.params.axis, bottoms[0]) == 0
+
     def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
         return count(bottoms[0]) * int(self.params.num_output)
 

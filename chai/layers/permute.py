@@ -30,5 +30,8 @@ class Permute(Layer):
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         return (tuple(bottoms[0][a] for a in self._order(bottoms[0])),)
 
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return self._order(bottoms[0])[:1] != (0,)
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (np.ascontiguousarray(bottoms[0].transpose(self._order(bottoms[0].shape))),)

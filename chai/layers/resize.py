@@ -56,9 +56,6 @@ class Resize(RepeatLayer):
             raise self.wrong(f"{len(p.roi)} numbers of roi; TF_CROP_AND_RESIZE needs {2 * len(shape)}")
         return (tuple(new or old for new, old in zip(p.size, shape)),)
 
-    def images_alone(self, bottoms: tuple[Shape, ...]) -> bool:
-        return bool(self.params.size[0] == 0)
-
     def repeats(self, bottom: Shape) -> tuple[int, int] | str:
         p, top = self.params, self.shapes(bottom)[0]
         crops = p.coordinates == "TF_CROP_AND_RESIZE"

@@ -47,6 +47,9 @@ class RoiAlign(Layer):
             )
         return ((regions[0], channels, self.params.pooled_h, self.params.pooled_w),)
 
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return True
+
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         maps, regions, images = bottoms
         p = self.params

@@ -44,6 +44,9 @@ class Softmax(Layer):
         self.axis(self.params.axis, bottoms[0])
         return bottoms
 
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return self.axis(self.params.axis, bottoms[0]) == 0
+
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         if self.other is not None:
             return None

@@ -96,6 +96,9 @@ class CustomLayer(Layer):
     def images_alone(self, bottoms: tuple[Shape, ...]) -> bool:
         return self.custom.options.per_image and super().images_alone(bottoms)
 
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return False  # sizes do not say what its function reads
+
     def renew(self) -> None:
         if self.custom.renew is not None:
             self.custom.renew(self._data)

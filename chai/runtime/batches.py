@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..blob import Array, Shape, images_of, show
 from ..errors import ChaiError, UsageError
-from ..graph import Graph
+from ..graph import Graph, Layer
 from ..util.lazy_numpy import np
 from .times import Times, joined as joined_times
 
@@ -171,13 +171,21 @@ def _mixed(plan: Plan, rebatched: Mapping[str, Shape]) -> set[str]:
     """
     mixed: set[str] = set()
     for layer in plan.graph.layers:
-        bottoms = tuple(plan.shapes[blob] for blob in layer.bottoms)
-        alone = layer.source or layer.on_device or layer.images_alone(bottoms)
-        mixes = not alone and layer.mixes_images(bottoms)
+        own, whole = (tuple(shapes[blob] for blob in layer.bottoms) for shapes in (plan.shapes, rebatched))
+        alone = layer.source or layer.on_device or layer.images_alone(own)
+        mixes = own != whole and not layer.on_device and (_mixes(layer, own) or _mixes(layer, whole))
         for top in layer.tops:
-            if mixes or not mixed.isdisjoint(layer.bottoms) or (not alone and rebatched[top] == plan.shapes[top]):
+            grows = rebatched[top][1:] != plan.shapes[top][1:]  # along another axis than that of the images
+            same = not alone and rebatched[top] == plan.shapes[top]
+            if mixes or grows or same or not mixed.isdisjoint(layer.bottoms):
                 mixed.add(top)
     return mixed
+
+
+def _mixes(layer: Layer, bottoms: tuple[Shape, ...]) -> bool:
+    with suppress(ChaiError):  # its rules may refuse another number of images
+        return layer.mixes_images(bottoms)
+    return False
 
 
 def _fits(execution: Execution, feeds: Mapping[str, Feed]) -> bool:
@@ -199,7 +207,8 @@ def _joined(execution: Execution, parts: Sequence[Mapping[str, Array]], count: i
     mixed = _mixed(plan, shapes)
     for blob, first in parts[0].items():
         shape = execution.shapes[blob]
-        whole = shapes[blob] if first.shape == shape and blob not in mixed else None
+        every = blob not in mixed and all(part[blob].shape == shape for part in parts)
+        whole = shapes[blob] if every else None
         if whole == shape:
             joined[blob] = first
         elif whole == (count, *shape[1:]) and shape[:1] == (plan.batch,):

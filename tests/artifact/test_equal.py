@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,7 @@ from chai.util.paths import resource
 from chai.zoo.card import Card
 from chai.zoo.card_file import read_card
 from tests.conftest import ROOT, need_models, report
-from tests.passes.common import CONV, network
+from tests.passes.common import CONV, dims, network
 
 from .common import NETS, compiled, custom, data, load, parts
 
@@ -217,6 +218,7 @@ def test_a_top_that_no_image_has_a_part_in_is_not_joined(tmp_path: Path, images:
         "sum Reduction c1 -> sum : reduction_param { axis: 0 }\nre Power sum -> re : power_param { scale: 2 }",
         "re Softmax c1 -> re : softmax_param { axis: -4 }",  # has a batch axis, and each value depends on all images
         "re BatchNorm c1 -> re : batch_norm_param { use_global_stats: false }",
+        "re Resize c1 -> re : resize_param { size: [1, 0, 0, 0] mode: LINEAR }",  # one image, from however many
     ],
 )
 def test_an_output_that_mixes_images_cannot_be_joined(tmp_path: Path, line: str) -> None:
@@ -228,6 +230,73 @@ def test_an_output_that_mixes_images_cannot_be_joined(tmp_path: Path, line: str)
     reason = "(no batch axis|depends on all images of a batch)"
     with pytest.raises(UsageError, match=rf"output 're' .* {reason}: 2 images cannot be joined from passes of 1"):
         again.forward(data(0, 2))
+
+
+ORDER = "permute_param { order: 1 order: 0 }"
+REGIONS = [[1, 0, 0, 5, 5], [0, 0, 0, 5, 5]] * 2
+SELECTED = {"data": (2, 3, 5, 7), "s": (2,)}
+
+
+@pytest.mark.parametrize(
+    ("lines", "inputs"),
+    [
+        ("s Slice c1 -> a b : slice_param { slice_dim: 0 }\nre Concat b a -> re : concat_param { concat_dim: 0 }", {}),
+        ("s Slice c1 -> a b : slice_param { slice_dim: 0 slice_point: 1 }\n"  # a is the first image of all
+         "c Reduction b -> c\nd Add a c -> d\nre Add c1 d -> re", {}),
+        (f"a Permute c1 -> a : {ORDER}\nb Softmax a -> b\nre Permute b -> re : {ORDER}", {}),
+        (f"a Pad c1 -> a : pad_param {{ paddings: [1, 0, 0, 0, 0, 0, 0, 0] }}\nre Convolution a -> re : {CONV}", {}),
+        ("a Reshape c1 -> a : reshape_param { shape { dim: 1 dim: -1 } }\nb Softmax a -> b\n"
+         "re Reshape b -> re : reshape_param { shape { dim: -1 dim: 4 dim: 5 dim: 7 } }", {}),
+        ("a Reduction c1 -> a : reduction_param { axis: 2 }\n"  # each image's numbers with those of each other
+         "b Reshape a -> b : reshape_param { shape { dim: 0 dim: 1 dim: 4 } }\nc Add a b -> c\n"
+         "re Reduction c -> re : reduction_param { axis: 1 }", {}),
+        ("re BN c1 -> re : bn_param { bn_mode: LEARN }", {}),
+        ("re Scale c1 -> re : scale_param { axis: 0 }", {}),
+        ("re BatchReindex c1 i -> re", {"i": [1, 0, 1, 0]}),
+        ("re RoiAlign c1 r i -> re : roi_align_param { pooled_h: 2 }", {"r": [[0, 0, 5, 5]] * 4, "i": [1, 0, 1, 0]}),
+        ("re ROIPooling c1 r -> re : roi_pooling_param { pooled_h: 2 pooled_w: 1 }", {"r": REGIONS}),
+        ("re PSROIPooling c1 r -> re : psroi_pooling_param { spatial_scale: 1 output_dim: 1 group_size: 2 }", {"r": REGIONS}),
+        ("re LSTM c1 i -> re : recurrent_param { num_output: 3 }", {"i": [[0] * 4, *[[1] * 4] * 3]}),
+        ("re RNN c1 i -> re : recurrent_param { num_output: 3 }", {"i": [[0] * 4, *[[1] * 4] * 3]}),
+    ],
+)  # fmt: skip
+def test_images_that_a_layer_mixes_cannot_be_joined(tmp_path: Path, lines: str, inputs: dict[str, Any]) -> None:
+    feeds = {"data": data(0, 4), **{blob: np.array(values, np.float32) for blob, values in inputs.items()}}
+    half = {blob: values[:2] for blob, values in feeds.items()}
+    sources = "".join(f"{blob} Input -> {blob} : {dims(values.shape)}\n" for blob, values in half.items())
+    net = network(tmp_path, f"{sources}c1 Convolution data -> c1 : {CONV}\n{lines}", device="emulator")
+    net.calibrate(half)
+    save(net, tmp_path / "net.chai")
+    again = load(tmp_path / "net.chai")
+    with pytest.raises(UsageError, match=r"output 're' of .*: 4 images cannot be joined from passes of 2"):
+        again.forward(**feeds)
+
+
+def test_a_filter_that_drops_images_of_some_passes_cannot_be_joined(tmp_path: Path) -> None:
+    sources = "".join(f"{blob} Input -> {blob} : {dims(shape)}\n" for blob, shape in SELECTED.items())
+    net = network(tmp_path, f"{sources}c1 Convolution data -> c1 : {CONV}\nre Filter c1 s -> re", device="emulator")
+    net.calibrate({"data": data(0), "s": np.ones(2, np.float32)})
+    save(net, tmp_path / "net.chai")
+    again = load(tmp_path / "net.chai")
+    assert again.forward(data=data(0, 5), s=np.ones(5, np.float32))["re"].shape == (5, 4, 5, 7)
+    with pytest.raises(UsageError, match=r"output 're' of .*: 5 images cannot be joined from passes of 2"):
+        again.forward(data=data(0, 5), s=np.array([1, 1, 1, 0, 1], np.float32))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "a Reshape c1 -> a : reshape_param { shape { dim: 0 dim: -1 } }",
+        "a Reshape c1 -> a : reshape_param { shape { dim: -1 dim: 140 } }",
+        "a Scale c1 -> a : scale_param { axis: 0 num_axes: 0 }",
+    ],
+)
+def test_images_that_a_layer_keeps_apart_are_joined(tmp_path: Path, line: str) -> None:
+    net = network(tmp_path, f"c1 Convolution data -> c1 : {CONV}\n{line}\nout Softmax a -> out", device="emulator")
+    net.calibrate(data(0))
+    save(net, tmp_path / "net.chai")
+    outputs, wanted = load(tmp_path / "net.chai").forward(data(0, 5)), net.forward(data(0, 5))
+    assert np.array_equal(outputs["out"], wanted["out"])
 
 
 def test_a_stream_keeps_to_the_size_of_its_first_batch(tmp_path: Path) -> None:

@@ -19,9 +19,9 @@ from .common import Shape, build
 # (body, shapes that fit); the tops are as many as the body asks for
 EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     "AbsVal": [("", [(2, 3)], 1)],
-    "Add": [("", [(2, 3), (3,)], 1), ("", [(2, 1, 4), (3, 1)], 1)],
+    "Add": [("", [(2, 3), (3,)], 1), ("", [(2, 1, 4), (3, 1)], 1), ("", [(2, 3), (2, 3)], 1)],
     "Axpy": [("", [(2, 3), (2, 3, 4), (2, 3, 4)], 1)],
-    "BatchReindex": [("", [(1, 3, 4), (5,)], 1)],
+    "BatchReindex": [("", [(1, 3, 4), (5,)], 1), ("", [(2, 3, 4), (2,)], 1)],
     "BN": [
         ("", [(2, 3, 4, 5)], 1),
         ("bn_param { bn_mode: INFERENCE }", [(2, 3, 4, 5)], 1),
@@ -49,25 +49,34 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
         ("interp_param { height: 3 width: 7 }", [(2, 3, 4, 5)], 1),
         ("interp_param { shrink_factor: 2 }", [(2, 3, 4, 5)], 1),
     ],
-    "LayerNorm": [("", [(2, 3, 4)], 1), ("layer_norm_param { axis: 1 }", [(2, 3, 4)], 1)],
+    "LayerNorm": [("", [(2, 3, 4)], 1), *((f"layer_norm_param {{ axis: {a} }}", [(2, 3, 4)], 1) for a in (1, -3))],
     "Local": [("local_param { num_output: 3 kernel_size: 2 stride: 2 pad: 1 }", [(2, 3, 4, 5)], 1)],
     "Log": [("", [(2, 3)], 1)],
     "GridSample": [("", [(2, 3, 5, 7), (2, 4, 6, 2)], 1), ("", [(2, 3, 4, 5, 7), (2, 1, 2, 3, 3)], 1)],
-    "MatMul": [("", [(2, 3), (3, 5)], 1), ("", [(4, 2, 3), (3,)], 1), ("", [(3,), (2, 3, 5)], 1)],
+    "MatMul": [
+        ("", [(2, 3), (3, 5)], 1),
+        ("", [(4, 2, 3), (3,)], 1),
+        ("", [(3,), (2, 3, 5)], 1),
+        ("", [(2, 4, 3), (2, 3, 5)], 1),
+    ],
     "Mul": [("", [(2, 3), (3,)], 1)],
     "LSTM": [
         ("recurrent_param { num_output: 3 }", [(4, 2, 5), (4, 2), (2, 3)], 1),
         ("recurrent_param { num_output: 3 expose_hidden: true }", [(4, 2, 5), (4, 2), (1, 2, 3), (1, 2, 3)], 3),
     ],
     "MVN": [("", [(2, 3, 4, 5)], 1)],
-    "Pad": [("pad_param { paddings: 1 paddings: 0 paddings: 2 paddings: 3 }", [(2, 3)], 1)],
+    "Pad": [
+        ("pad_param { paddings: 1 paddings: 0 paddings: 2 paddings: 3 }", [(2, 3)], 1),
+        ("pad_param { paddings: [0, 0, 2, 3] }", [(2, 3)], 1),
+    ],
     "Parameter": [("parameter_param { shape { dim: 2 dim: 3 } }", [], 1)],
     "Proposal": [
         ("proposal_param { ratio: 1 ratio: 2 scale: 3 }", [(1, 4, 3, 5), (1, 8, 3, 5), (1, 3)], 1),
         ("proposal_param { ratio: 1 scale: 3 post_nms_topn: 2 }", [(1, 2, 3, 5), (1, 4, 3, 5), (1, 4)], 2),
     ],
     "PSROIPooling": [
-        ("psroi_pooling_param { output_dim: 3 group_size: 2 spatial_scale: 1 }", [(1, 12, 4, 5), (2, 5)], 1)
+        ("psroi_pooling_param { output_dim: 3 group_size: 2 spatial_scale: 1 }", [(n, 12, 4, 5), (2, 5)], 1)
+        for n in (1, 2)
     ],
     "Reduction": [("", [(2, 3)], 1), ("reduction_param { axis: -1 operation: MEAN }", [(2, 3)], 1)],
     "ReLU6": [("", [(2, 3)], 1)],
@@ -75,14 +84,17 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
         ("reorg_param { stride: 2 }", [(2, 8, 4, 6)], 1),
         ("reorg_param { stride: 2 reverse: true }", [(2, 8, 3, 5)], 1),
     ],
-    "Resize": [("resize_param { size: 0 size: 4 size: 2 mode: LINEAR }", [(2, 3, 5)], 1)],
+    "Resize": [
+        ("resize_param { size: 0 size: 4 size: 2 mode: LINEAR }", [(2, 3, 5)], 1),
+        ("resize_param { size: [3, 0, 0] mode: LINEAR }", [(2, 3, 5)], 1),
+    ],
     "ResizeNearestNeighbor": [
         ("resize_nearest_neighbor_param { output_height: 3 scale_width: 1.5 }", [(2, 4, 5, 3)], 1),
         ('resize_nearest_neighbor_param { output_height: 3 scale_width: 1.5 data_format: "NCHW" }', [(2, 3, 4, 5)], 1),
     ],
     "RNN": [("recurrent_param { num_output: 3 expose_hidden: true }", [(4, 2, 5), (4, 2), (1, 2, 3)], 2)],
-    "RoiAlign": [("roi_align_param { pooled_h: 2 pooled_w: 3 }", [(1, 3, 4, 5), (2, 4), (2,)], 1)],
-    "ROIPooling": [("roi_pooling_param { pooled_h: 2 pooled_w: 3 }", [(1, 3, 4, 5), (2, 5)], 1)],
+    "RoiAlign": [("roi_align_param { pooled_h: 2 pooled_w: 3 }", [(n, 3, 4, 5), (2, 4), (2,)], 1) for n in (1, 2)],
+    "ROIPooling": [("roi_pooling_param { pooled_h: 2 pooled_w: 3 }", [(n, 3, 4, 5), (2, 5)], 1) for n in (1, 2)],
     "ShapeOf": [("", [(2, 3, 5)], 1)],
     "ShuffleChannel": [("shuffle_channel_param { group: 2 }", [(2, 4, 3)], 1)],
     "SPP": [
@@ -92,7 +104,7 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     "Squeeze": [("", [(2, 1, 3)], 1), ("squeeze_param { axis: 1 }", [(2, 1, 3, 1)], 1)],
     "Swish": [("", [(2, 3)], 1)],
     "Threshold": [("", [(2, 3)], 1)],
-    "Tile": [("tile_param { tiles: 3 }", [(2, 3)], 1)],
+    "Tile": [("tile_param { tiles: 3 }", [(2, 3)], 1), ("tile_param { axis: 0 tiles: 3 }", [(2, 3)], 1)],
     "Where": [("", [(2, 3), (3,), (2, 1)], 1), ("", [(4,), (2, 1, 4), (3, 1)], 1)],
     "Upsample": [
         ("upsample_param { scale: 3 }", [(2, 3, 4, 5)], 1),
@@ -135,19 +147,23 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
             1,
         )
     ],
-    "ArgMax": [("", [(2, 3)], 1), ("argmax_param { axis: -1 top_k: 2 }", [(2, 3)], 1)],
+    "ArgMax": [("", [(2, 3)], 1), *((f"argmax_param {{ axis: {a} top_k: 2 }}", [(2, 3)], 1) for a in (-1, 0))],
     "BatchNorm": [
         ("", [(2, 3, 5)], 1),
         ("batch_norm_param { use_global_stats: false }", [(2, 3, 5)], 1),
     ],
     "Bias": [("", [(2, 3)], 1), ("", [(2, 3, 5), (3, 5)], 1), ("bias_param { axis: -2 num_axes: -1 }", [(2, 3)], 1)],
-    "Concat": [("", [(2, 3), (2, 5)], 1)],
+    "Concat": [("", [(2, 3), (2, 5)], 1), ("concat_param { concat_dim: 0 }", [(2, 3), (2, 3)], 1)],
     "Convolution": [
         ("convolution_param { num_output: 4 kernel_h: 3 kernel_w: 2 pad: 1 stride: 2 }", [(2, 3, 5, 7)], 1),
         ("convolution_param { num_output: 4 kernel_size: 1 group: 2 }", [(2, 2, 5, 7), (2, 2, 5, 7)], 2),
         ("convolution_param { num_output: 4 kernel_size: 3 stride: 2 pad_b: 1 pad_l: 2 }", [(2, 3, 5, 7)], 1),
     ],
-    "Crop": [("crop_param { axis: 1 offset: 1 }", [(3, 4, 5), (3, 2, 1)], 1)],
+    "Crop": [
+        ("crop_param { axis: 1 offset: 1 }", [(3, 4, 5), (3, 2, 1)], 1),
+        ("crop_param { axis: 0 }", [(3, 4, 5), (2, 2, 1)], 1),
+        ("crop_param { axis: 0 }", [(3, 4, 5), (3, 2, 1)], 1),
+    ],
     "Deconvolution": [("convolution_param { num_output: 4 kernel_h: 3 kernel_w: 2 pad: 1 }", [(2, 3, 5, 7)], 1)],
     "DepthwiseConvolution": [("convolution_param { num_output: 3 group: 3 kernel_size: 2 pad: 1 }", [(2, 3, 4, 5)], 1)],
     "ConvolutionDepthwise": [("convolution_param { num_output: 3 kernel_size: 2 pad: 1 }", [(2, 3, 4, 5)], 1)],
@@ -164,10 +180,17 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     "Eltwise": [("", [(2, 3), (2, 3)], 1), ("eltwise_param { operation: MAX }", [(2,), (2,), (2,)], 1)],
     "ELU": [("", [(2, 3)], 1)],
     "Flatten": [("", [(2, 3, 4)], 1), ("flatten_param { axis: 0 end_axis: 1 }", [(2, 3, 4)], 1)],
-    "InnerProduct": [("inner_product_param { num_output: 4 axis: -1 }", [(2, 3)], 1)],
+    "InnerProduct": [
+        ("inner_product_param { num_output: 4 axis: -1 }", [(2, 3)], 1),
+        ("inner_product_param { num_output: 2 axis: 0 }", [(2, 3)], 1),
+    ],
     "LRN": [("", [(2, 3, 4, 5)], 1), ("lrn_param { norm_region: WITHIN_CHANNEL }", [(2, 3, 4, 5)], 1)],
     "Normalize": [("", [(2, 3, 4, 5)], 1), ("norm_param { channel_shared: false }", [(2, 3, 4, 5)], 1)],
-    "Permute": [("permute_param { order: 1 }", [(2, 3, 4)], 1)],
+    "Permute": [
+        ("permute_param { order: 1 }", [(2, 3, 4)], 1),
+        ("permute_param { order: 1 }", [(3, 3)], 1),
+        ("permute_param { order: 0 order: 2 }", [(2, 3, 4)], 1),
+    ],
     "Pooling": [
         ("pooling_param { kernel_size: 2 stride: 2 pad: 1 }", [(2, 3, 4, 5)], 1),
         ("pooling_param { global_pooling: true pool: AVE }", [(2, 3, 4, 5)], 1),
@@ -184,16 +207,23 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
         ("reshape_param { shape { dim: 0 dim: -1 } }", [(2, 3, 4)], 1),
         ("reshape_param { shape { dim: -1 } axis: 1 num_axes: 1 }", [(2, 3, 4)], 1),
         ("reshape_param { shape { } }", [(1,)], 1),
+        ("reshape_param { shape { dim: -1 dim: 3 } }", [(2, 3, 4)], 1),
         ("reshape_param { pixelshuffler: 2 }", [(2, 8, 3, 5)], 1),
     ],
     "Scale": [
         ("scale_param { bias_term: true }", [(2, 3)], 1),
         ("scale_param { axis: 0 bias_term: true }", [(2, 3, 4), (2, 3)], 1),
+        ("scale_param { axis: 0 }", [(2, 3, 4), (2, 3)], 1),
+        ("scale_param { axis: 0 num_axes: 0 }", [(2, 3)], 1),
     ],
     "Sigmoid": [("", [(2, 3)], 1)],
     "Silence": [("", [(2, 3), (4,)], 0)],
-    "Slice": [("", [(2, 4)], 2), ("slice_param { axis: -1 slice_point: 1 }", [(2, 3)], 2)],
-    "Softmax": [("", [(2, 3)], 1), ("softmax_param { axis: -1 }", [(2, 3)], 1)],
+    "Slice": [
+        ("", [(2, 4)], 2),
+        ("slice_param { axis: -1 slice_point: 1 }", [(2, 3)], 2),
+        ("slice_param { slice_dim: 0 }", [(2, 3)], 2),
+    ],
+    "Softmax": [("", [(2, 3)], 1), *((f"softmax_param {{ axis: {a} }}", [(2, 3)], 1) for a in (-1, -2))],
     "Split": [("", [(2, 3)], 2)],
     "TanH": [("", [(2, 3)], 1)],
 }
@@ -242,6 +272,43 @@ def outcome(layer: Layer, shapes: list[Shape]) -> str:
 @pytest.mark.parametrize(("type", "body", "shapes", "tops"), CASES)
 def test_the_examples_agree(probes: Probes, type: str, body: str, shapes: list[Shape], tops: int) -> None:
     assert outcome(probes[type, body], shapes) == "agrees"
+
+
+def halves_agree(layer: Layer, shapes: list[Shape]) -> bool:
+    """Whether two passes of such batches, joined, have the tops of one pass with all their images, whatever is in it.
+
+    Images are along the first axis of the first bottom with several axes, and of those that have an equal one.
+    """
+    batch = next((shape for shape in shapes if len(shape) > 1), shapes[0] if shapes else ())[:1]
+    batched = [shape[:1] == batch != () for shape in shapes]
+    whole = [(2 * shape[0], *shape[1:]) if many else shape for shape, many in zip(shapes, batched)]
+    try:
+        layer.shapes(*whole)
+        weights = layer.weight_shapes(*whole)
+    except chai.ShapeError:
+        return False
+    if weights != layer.weight_shapes(*shapes):
+        return False
+    random = np.random.default_rng(1)
+    layer.blobs = [random.uniform(0.5, 1, shape).astype(np.float32) for shape in weights]
+    # sorted, so that the corners of regions rise
+    bottoms = [np.sort(random.uniform(0, 1, shape).astype(np.float32)) for shape in whole]
+    parts = [
+        layer.forward(*(bottom[half] if many else bottom for bottom, many in zip(bottoms, batched)))
+        for half in (slice(None, *batch), slice(*batch, None))
+    ]
+    for top, *both in zip(layer.forward(*bottoms), *parts):
+        joined = np.concatenate(both) if both[0].shape[:1] == batch else np.empty(0)
+        independent = np.array_equal(*both) and np.array_equal(both[0], top)
+        if not (independent or (joined.shape == top.shape and np.allclose(joined, top, 1e-5, 1e-6))):
+            return False
+    return True
+
+
+@pytest.mark.parametrize(("type", "body", "shapes", "tops"), CASES)
+def test_it_says_whether_it_mixes_images(probes: Probes, type: str, body: str, shapes: list[Shape], tops: int) -> None:
+    layer = probes[type, body]
+    assert (halves_agree(layer, shapes), layer.mixes_images(tuple(shapes))) in ((True, False), (False, True))
 
 
 @st.composite

@@ -13,7 +13,7 @@ import pytest
 import chai
 from chai.errors import UsageError
 from chai.runtime import measuring
-from tests.passes.common import GLOBAL, network
+from tests.passes.common import GLOBAL, dims, network
 
 SIZE = 48
 IMAGES = np.random.default_rng(0).standard_normal((24, 3, SIZE, SIZE)).astype(np.float32)
@@ -105,6 +105,39 @@ def test_images_that_a_layer_mixes_stay_together(tmp_path: Path, lines: str, mon
     counts = passes(monkeypatch)
     formats(net, IMAGES)
     assert counts == [24]
+
+
+REGIONS = [[1, 0, 0, 5, 5], [0, 0, 0, 5, 5]]
+
+
+@pytest.mark.parametrize(
+    ("line", "inputs"),
+    [
+        ("m ROIPooling data r -> m : roi_pooling_param { pooled_h: 2 pooled_w: 3 }", {"r": REGIONS}),
+        ("m RoiAlign data r i -> m", {"r": [[0, 0, 5, 5]] * 2, "i": [1, 0]}),
+        ("m BatchReindex data i -> m", {"i": [1, 0]}),
+        ("m BN data -> m : bn_param { bn_mode: LEARN }", {}),
+    ],
+)
+def test_images_that_are_read_by_number_stay_together(
+    tmp_path: Path, line: str, inputs: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    feeds = {"data": IMAGES[:2], **{blob: np.array(values, np.float32) for blob, values in inputs.items()}}
+    sources = "".join(f"{blob} Input -> {blob} : {dims(values.shape)}\n" for blob, values in feeds.items())
+    lines = f"{sources}{line}\nz Convolution m -> z : {WIDE}"
+    counts = passes(monkeypatch)
+    formats(network(tmp_path, lines, device="emulator"), feeds)
+    assert counts == [2]
+
+
+@pytest.mark.parametrize("sizes", ["dim: 0 dim: -1", "dim: -1 dim: 16 dim: 2304 dim: 1"])
+def test_a_reshape_that_keeps_the_batch_mixes_none(tmp_path: Path, sizes: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = f"a Convolution data -> a : {WIDE}\nb Reshape a -> b : reshape_param {{ shape {{ {sizes} }} }}\n"
+    lines += f"r Reshape b -> r : {TO_MAPS}\nz Convolution r -> z : {WIDE}"
+    net = network(tmp_path, lines, SHAPE, device="emulator")
+    counts = passes(monkeypatch)
+    formats(net, IMAGES[:3])
+    assert counts == [1] * 3
 
 
 def test_a_batch_norm_with_trained_statistics_mixes_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
