@@ -7,10 +7,9 @@ to be registered. Files with a leading underscore hold code that several types s
 from __future__ import annotations
 
 from functools import lru_cache
-from importlib import import_module
 
 from ..graph import Layer
-from ..util.paths import modules
+from ..util.paths import defined, modules
 
 
 @lru_cache(maxsize=1)
@@ -21,28 +20,21 @@ def _files() -> dict[str, str]:
 def find(name: str) -> type[Layer] | None:
     """Return the class of a layer type (case-sensitive), or None if there is none."""
     stem = _files().get(name.lower())
-    return None if stem is None else _defined(stem).get(name)
+    return None if stem is None else defined(__name__, stem, Layer).get(name)
 
 
 def restored(name: str, bottoms: int) -> type[Layer] | None:
     """Return the class of a compiled network's layer: its type's, or what the pass ``unpool`` makes of an Upsample."""
-    return _defined("_unpool")["MaxUnpool"] if (name, bottoms) == ("Upsample", 3) else find(name)
+    return defined(__name__, "_unpool", Layer)["MaxUnpool"] if (name, bottoms) == ("Upsample", 3) else find(name)
 
 
 def spelled(text: str) -> str | None:
     """Return the type whose name is this text but for case and underscores, or None if there is none."""
     plain = text.replace("_", "").lower()
-    names = _defined(_files()[plain]) if plain in _files() else ()
+    names = defined(__name__, _files()[plain], Layer) if plain in _files() else ()
     return next((name for name in names if name.lower() == plain), None)
 
 
 def types() -> list[str]:
     """Return the names of all layer types in alphabetical order."""
-    return sorted((name for stem in _files().values() for name in _defined(stem)), key=str.lower)
-
-
-def _defined(stem: str) -> dict[str, type[Layer]]:
-    """Return the layer types that a file defines, and does not import, by name."""
-    module = import_module(f".{stem}", __name__)
-    classes = {name: value for name, value in vars(module).items() if isinstance(value, type)}
-    return {n: cls for n, cls in classes.items() if issubclass(cls, Layer) and cls.__module__ == module.__name__}
+    return sorted((name for stem in _files().values() for name in defined(__name__, stem, Layer)), key=str.lower)

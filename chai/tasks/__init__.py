@@ -20,7 +20,7 @@ from ..overlay import EXACT, Overlay, TaskLimits
 from ..overlay.layout import Span, planes, word_bytes
 from ..overlay.sections import BEAT, RUN
 from ..util.lazy_numpy import np
-from ..util.paths import modules
+from ..util.paths import defined, modules
 from ..util.rounding import ceil_div
 from .waits import Waits, latency
 
@@ -380,7 +380,8 @@ class CompiledTask(Task):
 @lru_cache(maxsize=1)
 def kinds() -> dict[str, type[Task]]:
     """Return all kinds of Task by name."""
-    return {kind: cls for stem in sorted(_files(__name__)) for kind, cls in _defined(__name__, stem)}
+    classes = (cls for stem in sorted(_files(__name__)) for cls in defined(__name__, stem, Task).values())
+    return {cls.kind: cls for cls in classes if hasattr(cls, "kind")}
 
 
 @lru_cache(maxsize=64)
@@ -392,8 +393,8 @@ def find(kind: str, arithmetic: str = EXACT) -> type[Task]:
     package = package_of(arithmetic)
     # most are in the file of their name, or in one that is loaded
     for stem in sorted(_files(package), key=lambda stem: (stem != kind, f"{package}.{stem}" not in sys.modules)):
-        for name, cls in _defined(package, stem):
-            if name == kind:
+        for cls in defined(package, stem, Task).values():
+            if getattr(cls, "kind", None) == kind:
                 return cls
     if arithmetic != EXACT:
         return find(kind)
@@ -407,16 +408,3 @@ def package_of(arithmetic: str) -> str:
 
 def _files(package: str) -> set[str]:
     return modules(import_module(package).__path__) - {"__init__"}
-
-
-def _defined(package: str, stem: str) -> Iterator[tuple[str, type[Task]]]:
-    """Yield the kinds of Task that a file of a package defines, with their names."""
-    module = import_module(f".{stem}", package)
-    for cls in vars(module).values():
-        if (
-            isinstance(cls, type)
-            and issubclass(cls, Task)
-            and cls.__module__ == module.__name__
-            and hasattr(cls, "kind")
-        ):
-            yield cls.kind, cls

@@ -1,14 +1,16 @@
-"""Paths of chai's own files: data, next to the package in a checkout and inside it in a wheel, and modules of a folder."""
+"""Paths of chai's own files: data, next to the package in a checkout and inside it in a wheel; modules, and their classes."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+Base = TypeVar("Base")
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__)))
 
 
@@ -33,3 +35,10 @@ def stem(path: str | Path) -> str:
 def modules(folders: Iterable[str]) -> set[str]:
     """Return the names of the Python files in the folders of a package, without ``.py``; ``Path.glob`` takes 20 times as long."""
     return {name.removesuffix(".py") for folder in folders for name in os.listdir(folder) if name.endswith(".py")}
+
+
+def defined(package: str, stem: str, base: type[Base]) -> dict[str, type[Base]]:
+    """Return the classes derived from ``base`` that a file of a package defines, and does not import, by name."""
+    module = import_module(f".{stem}", package)
+    classes = {name: value for name, value in vars(module).items() if isinstance(value, type)}
+    return {n: cls for n, cls in classes.items() if issubclass(cls, base) and cls.__module__ == module.__name__}
