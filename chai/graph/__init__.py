@@ -1,7 +1,7 @@
 """A network as layers and blobs: Graph, Layer, their parameters and fillers."""
 
 from .layer import OUTPUT_KINDS, Arithmetic, Layer, OutputKind
-from .network import Composed, Graph, last_readers
+from .network import Composed, Graph
 from .shapes import check_shape
 
 __all__ = [
@@ -12,5 +12,4 @@ __all__ = [
     "Layer",
     "OutputKind",
     "check_shape",
-    "last_readers",
 ]

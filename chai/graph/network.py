@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from .transform import Transform
 
 
-def last_readers(layers: list[Layer]) -> list[list[str]]:
-    """Return, for each layer, the blobs that it is the last to read."""
-    done: set[str] = set()
-    ends: list[list[str]] = []
-    for layer in reversed(layers):
-        ends.append([b for b in dict.fromkeys((*layer.bottoms, *layer.tops)) if b not in done])
-        done.update(ends[-1])
-    return ends[::-1]
-
-
 class Composed(NamedTuple):
     """A layer of the prototxt that was replaced by others.
 
@@ -85,7 +75,12 @@ class Graph:
     @cached_property
     def last_readers(self) -> list[list[str]]:
         """Return, for each layer, the blobs that it is the last to read."""
-        return last_readers(self.layers)
+        done: set[str] = set()
+        ends: list[list[str]] = []
+        for layer in reversed(self.layers):
+            ends.append([b for b in dict.fromkeys((*layer.bottoms, *layer.tops)) if b not in done])
+            done.update(ends[-1])
+        return ends[::-1]
 
     @cached_property
     def rectified(self) -> frozenset[int]:

@@ -7,7 +7,7 @@ from math import prod
 
 from ..blob import Shape, show
 from ..errors import ModelError, ShapeError
-from ..graph import Graph, Layer, check_shape, last_readers
+from ..graph import Graph, Layer, check_shape
 from ..limits import limits
 
 Renewed = Mapping[str, tuple[Shape, ...]]  # shapes of the tops of layers, by layer
@@ -30,7 +30,7 @@ def infer_shapes(
     """
     shapes = _of_inputs(graph, inputs or {}, partial)
     macs = alive = peak = 0
-    for layer, finished in zip(graph.layers, last_readers(graph.layers)):
+    for layer, finished in zip(graph.layers, graph.last_readers):
         if layer.source:
             _check_source(layer, shapes)
         elif shapes.keys() >= set(layer.bottoms):

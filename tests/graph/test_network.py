@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from chai.graph import Composed, Graph, Layer, last_readers
+from chai.graph import Composed, Graph, Layer
 from chai.layers.abs_val import AbsVal
 from chai.layers.convolution import Convolution
 from chai.layers.eltwise import Eltwise
@@ -25,7 +25,7 @@ def network() -> Graph:
 
 def test_the_last_reader_of_each_blob() -> None:
     """A blob that nothing reads ends with its writer."""
-    assert last_readers(network().layers) == [["data"], ["c"], [], ["c@relu", "a", "s"]]
+    assert network().last_readers == [["data"], ["c"], [], ["c@relu", "a", "s"]]
 
 
 def test_a_relu_is_computed_with_the_layer_before_it_unless_something_else_reads_that() -> None:
