@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from .. import layers as types
 from ..blob import Shape, show
 from ..errors import PluginError
+from ..fixed import Precision
 from ..graph import Layer
-from ..graph.params import Precision
 from ..limits import limits
 from .container import Artifact
 

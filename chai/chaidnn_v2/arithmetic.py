@@ -12,11 +12,10 @@ from typing import ClassVar, NamedTuple
 
 from ..blob import Array
 from ..errors import ModelError
-from ..fixed import NOT_FINITE, Centred, Format, Requantization, largest_magnitudes, round_half_away
+from ..fixed import NOT_FINITE, Centred, Format, Precision, Requantization, largest_magnitudes, round_half_away
 from ..tasks import Task, arithmetic
 from ..tasks.arithmetic import Lowered
 from ..tasks.eltwise import Eltwise
-from ..tasks.target import WeightPrecision
 from ..tasks.unsupported import Unsupported
 from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np
@@ -78,7 +77,7 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
         r = Requantization(filters.multipliers.reshape(-1, 1, 1), filters.shift, low, high)
         return self._task("conv", layer, layer.bottoms, filters.weights, filters.bias, window, group, r)
 
-    def weight_format(self, weights: Array, precision: WeightPrecision | None, top: str) -> tuple[Format, Array | None]:
+    def weight_format(self, weights: Array, precision: Precision | None, top: str) -> tuple[Format, Array | None]:
         """Return what a Target does, but for weights that were folded: they lost the format that was stated for them."""
         format, thresholds = super().weight_format(weights, precision, top)
         if precision is None or precision.fl_params is not None or format.scheme == "Xilinx":

@@ -12,14 +12,13 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..fixed import SCHEMES
+from ..fixed import SCHEMES, SINGLE, Precision
 from ..util.data import jsonfile
 from ..util.data.dataclass_io import plain
 from ..util.data.schema import validate
 from ..util.files import complete, digest
 from ..util.suggest import did_you_mean
 from .network import Graph
-from .params import SINGLE, Precision
 
 NAME, VERSION = "chai.formats", 1
 LARGE = 4  # times as large as a file that is written by hand: each output of a layer has a threshold

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from .. import tasks
 from ..blob import Array, Shape, count, on_device, show
 from ..errors import ModelError, ShapeError
-from ..fixed import Format
+from ..fixed import Format, Precision
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
@@ -16,7 +16,7 @@ from ..tasks.window import Window
 from ..text import visible
 from ..util.lazy_numpy import np
 from ..util.sharing import Turn
-from .params import LossParams, NoParams, Precision
+from .params import LossParams, NoParams
 
 if TYPE_CHECKING:
     from ..tasks.arithmetic import Arithmetic as Arithmetic

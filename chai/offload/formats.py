@@ -6,9 +6,8 @@ from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError
-from ..fixed import SCHEMES, Format
+from ..fixed import SCHEMES, SINGLE, Format, Precision
 from ..graph import Graph, Layer
-from ..graph.params import SINGLE, Precision
 from ..overlay import Overlay
 from ..tasks.arithmetic import Arithmetic
 from ..util.lazy_numpy import np

@@ -10,8 +10,8 @@ from itertools import chain
 
 from ..blob import Shape
 from ..errors import UsageError
+from ..fixed import SINGLE
 from ..graph import Graph, Layer
-from ..graph.params import SINGLE
 from ..overlay import Overlay
 from ..tasks.arithmetic import arithmetic
 from ..util.suggest import did_you_mean

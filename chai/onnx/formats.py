@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from ..fixed import Format
+from ..fixed import SINGLE, Format, Precision
 from ..graph import Graph, Layer
-from ..graph.params import SINGLE, Precision
 
 _COPIES = {"BatchReindex", "Crop", "Pad", "Permute", "Reshape", "ShuffleChannel", "Tile"}  # of values, or zeros
 

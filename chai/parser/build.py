@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from .. import layers
 from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
+from ..fixed import Precision
 from ..graph import Graph, Layer
-from ..graph.params import LossParams, Precision
+from ..graph.params import LossParams
 from ..graph.source import SourceLayer
 from ..graph.transform import Transform
 from ..limits import limits

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 
+from ..fixed import Precision
 from ..graph import Graph, Layer
-from ..graph.params import Precision
 
 
 def reading(layer: Layer, others: Mapping[str, str]) -> Layer:

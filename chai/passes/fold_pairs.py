@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..fixed import Centred
+from ..fixed import Centred, Precision
 from ..graph import Graph, Layer
-from ..graph.params import Precision
 from ..layers.batch_norm import BatchNorm
 from ..layers.bn import BN
 from ..layers.convolution import Convolution

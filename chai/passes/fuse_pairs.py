@@ -9,8 +9,8 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import replace
 
+from ..fixed import Precision
 from ..graph import Graph, Layer
-from ..graph.params import Precision
 from ..layers.bn import BN
 from ..layers.convolution import Convolution
 from ..layers.power import Power

@@ -8,8 +8,8 @@ from math import prod
 from typing import Any, Protocol
 
 from ..blob import Array, Shape
-from ..fixed import Format
-from ..graph.params import Precision, within
+from ..fixed import Format, Precision
+from ..graph.params import within
 from ..util.lazy_numpy import np
 from ..util.sharing import Resources
 from .definition import CustomType

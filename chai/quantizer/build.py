@@ -10,9 +10,8 @@ from functools import cached_property, partial
 from ..blob import Array
 from ..chaidnn_v2 import constraints
 from ..errors import UsageError
-from ..fixed import Coarser, Format, blocks, quantize_weights, weight_steps
+from ..fixed import SINGLE, Coarser, Format, Precision, blocks, quantize_weights, weight_steps
 from ..graph import Graph, Layer
-from ..graph.params import SINGLE, Precision
 from ..kernels.codes import pack, unpack
 from ..offload.formats import from_precision, unsigned_blobs
 from ..tasks.arithmetic import arithmetic

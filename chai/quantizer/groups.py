@@ -7,9 +7,8 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ..blob import Array
-from ..fixed import Coarser, Format, Scaled
+from ..fixed import Coarser, Format, Precision, Scaled
 from ..graph import Graph, Layer
-from ..graph.params import Precision
 from ..kernels.weights import quantized
 from ..offload.partition import only_scores
 from ..overlay import Overlay

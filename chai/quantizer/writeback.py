@@ -15,8 +15,8 @@ import chai
 
 from ..blob import Array
 from ..chaidnn_v2.arithmetic import table_fraction
+from ..fixed import Precision
 from ..graph import Composed, Graph, Layer, formats_file
-from ..graph.params import Precision
 from ..parser.caffemodel import write_caffemodel
 from ..parser.stamp import STAMP, stamp
 from ..parser.text import Block, layers_of, parse, read_source

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import frexp
-from typing import Protocol
 
 from ..blob import Array, Shape, View
 from ..fixed import (
     Coarser,
     Format,
+    Precision,
     Requantization,
     Scaled,
     largest_magnitudes,
@@ -23,30 +23,6 @@ from ..overlay import Overlay
 from ..util.lazy_numpy import np
 from .coarser import FACTORS, Quantize, StepChoice, Sums, fitted
 from .unsupported import Unsupported
-
-
-class WeightPrecision(Protocol):
-    """The weights' fields of a layer's precision_param; None or () if not set."""
-
-    @property
-    def quant_type(self) -> str: ...
-
-    @property
-    def bw_params(self) -> int | None: ...
-
-    @property
-    def fl_params(self) -> int | None: ...
-
-    @property
-    def th_params(self) -> tuple[float, ...]: ...
-
-    @property
-    def scale_gamma_by_std_fl(self) -> int | None: ...
-
-    @property
-    def scale_beta_fl(self) -> int | None: ...
-
-    def side(self, side: str) -> tuple[str, int, float, bool] | None: ...
 
 
 @dataclass(frozen=True)
@@ -86,7 +62,7 @@ class Target:
         self.parts[name] = View(blob, first)
         return name
 
-    def weight_format(self, weights: Array, precision: WeightPrecision | None, top: str) -> tuple[Format, Array | None]:
+    def weight_format(self, weights: Array, precision: Precision | None, top: str) -> tuple[Format, Array | None]:
         """Return format and thresholds of a layer's weights: its precision_param's, else a format that covers them.
 
         Missing bits and scheme are taken from the output ``top``. Without thresholds a Xilinx format uses each channel's
@@ -102,9 +78,7 @@ class Target:
         thresholds = np.array(p.th_params, np.float32) if p is not None and p.th_params else None
         return Format(scheme, bits, 0.0), thresholds
 
-    def weights(
-        self, weights: Array, bias: Array | None, precision: WeightPrecision | None, bottom: str, top: str
-    ) -> Sums:
+    def weights(self, weights: Array, bias: Array | None, precision: Precision | None, bottom: str, top: str) -> Sums:
         """Return the codes of weights (M, ...) and bias (M,), and each channel's accumulator step, from ``bottom`` to ``top``.
 
         Raises Unsupported if a sum could overflow the array's accumulators.
@@ -132,7 +106,7 @@ class Target:
             self.coarser[top] = fit.coarser
         return fit._replace(steps=fit.steps * source.step)
 
-    def may_overflow(self, weights: Array, precision: WeightPrecision | None, bottom: str, top: str) -> bool:
+    def may_overflow(self, weights: Array, precision: Precision | None, bottom: str, top: str) -> bool:
         """Return whether some weights of this shape could overflow the accumulator, not counting the bias.
 
         That is, even with the coarsest steps.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import UsageError
+from ..fixed import Precision
 from ..graph import Layer
-from ..graph.params import Precision
 from ..quantizer.writeback import check_form, write_prototxt
 from ..zoo.locate import locate, read_graph
 

@@ -14,7 +14,7 @@ from PIL import Image
 
 import chai
 from chai.cli import main
-from chai.graph.params import Precision
+from chai.fixed import Precision
 from chai.images.files import read
 from chai.images.preprocess import Preprocess
 from chai.images.resized import views

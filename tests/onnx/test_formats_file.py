@@ -16,8 +16,8 @@ from PIL import Image
 import chai
 from chai.cli import main
 from chai.errors import ParseError, UsageError
+from chai.fixed import SINGLE, Precision
 from chai.graph.formats_file import apply, write
-from chai.graph.params import SINGLE, Precision
 from chai.quantizer import Recipe, quantize
 
 from .common import blob, model, node, number, numbers, outside

@@ -11,7 +11,7 @@ import pytest
 
 import chai
 from chai.errors import UnsupportedNodes
-from chai.graph.params import SINGLE
+from chai.fixed import SINGLE
 
 from .common import model, node, numbers, run
 from .networks import NETWORKS

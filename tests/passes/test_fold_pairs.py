@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chai.chaidnn_v2.arithmetic import ChaidnnArithmetic
-from chai.graph.params import Precision
+from chai.fixed import Precision
 from chai.layers.bn import BN
 from chai.passes.fold_pairs import fold_pairs
 from chai.passes.rewrite import rewrite

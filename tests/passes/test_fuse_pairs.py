@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from chai.chaidnn_v2.arithmetic import ChaidnnArithmetic
+from chai.fixed import Precision
 from chai.graph import Graph
-from chai.graph.params import Precision
 from chai.passes.rewrite import rewrite
 
 from .common import AFFINE, CONV, GLOBAL, facts, make, origins, same

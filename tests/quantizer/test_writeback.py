@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai.fixed import Format
-from chai.graph.params import Precision
+from chai.fixed import Format, Precision
 from chai.offload.formats import from_precision
 from chai.parser.stamp import stamp, stamped
 from chai.parser.text import parse, read_source
