@@ -20,6 +20,7 @@ from ..images.preprocess import OPTIONS, Preprocess
 from ..kernels.native.library import lost
 from ..net import Net
 from ..runtime.perf import Spread, spread
+from ..util.data import npy
 from ..zoo import is_compiled, is_onnx
 from ..zoo.fetch import how_to_get
 from ..zoo.locate import locate
@@ -185,8 +186,8 @@ def no_weights(command: str, net: str, otherwise: str | None = None) -> UsageErr
 def _shape_of(files: list[Path], blob: str) -> Shape:
     """Return the size of an input that the prototxt leaves open: that of a .npy. Raises UsageError for images."""
     if all(f.suffix == ".npy" for f in files):
-        array = images.read_array(files[0])
-        return array.shape if array.ndim == 4 else (1, *array.shape)
+        shape = npy.mapped(files[0]).shape
+        return shape if len(shape) == 4 else (1, *shape)
     raise UsageError(f"the prototxt does not say the size of input {blob!r}", hint=f"--shape {blob}=1x3x224x224")
 
 

@@ -311,6 +311,19 @@ def test_a_damaged_npy_header(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["run", "digits", *FLOAT, "-i", str(IMAGE), "--mean-file", str(path)]) == 65
 
 
+def test_an_unreadable_npy_has_the_shape_of_an_open_input(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The other files are run all the same, as where the prototxt says the size."""
+    net = tmp_path / "net.prototxt"
+    net.write_text('input: "data" layer { name: "r" type: "ReLU" bottom: "data" top: "r" }')
+    for name, number in (("huge", 1e300), ("fine", 3.0)):
+        np.save(tmp_path / f"{name}.npy", np.full((1, 2, 3), number))
+    files = [str(tmp_path / f"{name}.npy") for name in ("huge", "fine")]
+    assert main(["run", str(net), "--random-weights", *FLOAT, "-i", *files]) == 65
+    out, err = capsys.readouterr()
+    assert "huge.npy: its numbers are too large for float32" in err
+    assert "fine.npy" in out and "huge.npy" not in out
+
+
 @pytest.mark.parametrize("dtype", ["<f4", ">f4", "<f8", "<f2", "|u1", "|i1", "<i8", "|b1"])
 @pytest.mark.parametrize("order", ["C", "F"])
 @pytest.mark.parametrize("shape", [(), (3,), (2, 3), (2, 3, 4, 5)])
