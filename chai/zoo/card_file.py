@@ -39,7 +39,9 @@ def _toml(text: str, path: Path) -> dict[str, Any]:
     try:
         if re.search(_DEEP, text):
             raise ValueError(f"a key of more than {DEPTH} parts")
-        return tomllib.loads(text)
+        table: dict[str, Any] = tomllib.loads(text)
+        repr(table)  # fails, as messages would, for a number in hexadecimal with more digits than Python writes
+        return table
     except (ValueError, RecursionError) as error:  # ValueError: also a number with more digits than Python reads
         raise ParseError(f"this is no TOML: {error}", path=str(path)) from error
 
