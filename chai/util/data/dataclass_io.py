@@ -6,6 +6,7 @@ A dataclass's field may have metadata: ``within`` (low, high) for a number or a 
 from __future__ import annotations
 
 import math
+import sys
 import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
@@ -17,6 +18,7 @@ T = TypeVar("T")
 Refuse = Callable[[str, str], Exception]
 Read = Callable[[Any, str, Refuse], Any]
 _PLAIN = bool, int, float, str
+_LARGEST = sys.float_info.max  # float() of a larger integer is an error
 
 
 def plain(value: Any) -> Any:
@@ -45,7 +47,7 @@ def problem(metadata: Mapping[str, Any], value: Any) -> str | None:
     if "within" in metadata:
         low, high = metadata["within"]
         if not low <= value <= high:
-            return f"{value} is outside {low} .. {high}"
+            return f"{str(value)[:60]} is outside {low} .. {high}"
     elif isinstance(value, float) and not math.isfinite(value):
         return f"expected a finite number, found {value}"
     allowed = metadata.get("choice")
@@ -117,7 +119,7 @@ def _read(cls: Any) -> Read:
         return _tuple(inside)
 
     def read(value: Any, where: str, refuse: Refuse) -> Any:
-        if cls is float and isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
+        if cls is float and isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST:
             return float(value)
         if cls is Any or type(value) is cls or (cls not in _PLAIN and isinstance(value, cls)):
             return value
