@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from math import isfinite
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
@@ -111,12 +110,7 @@ def _wrong(key: str, expected: str, value: Any) -> UsageError:
 
 
 def _number(key: str, value: Any, low: float, high: float) -> float:
-    if (
-        isinstance(value, bool)
-        or not isinstance(value, (int, float))
-        or not isfinite(value)
-        or not low <= value <= high
-    ):
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
         raise _wrong(key, f"a number from {low:g} to {high:g}", value)
     return value
 

@@ -183,6 +183,7 @@ def answers_input() -> Any:
         ({"head": "yolov8", "threshold": 2}, "threshold: expected a number from 0 to 1, found 2"),
         ({"head": "yolov8", "threshold": float("nan")}, "threshold: expected a number"),
         ({"head": "yolov8", "threshold": True}, "threshold: expected a number"),
+        ({"head": "yolov8", "threshold": 10**400}, "threshold: expected a number"),
         ({"head": "yolov8", "classes": 0}, "classes: expected a whole number from 1"),
         ({"head": "yolov8", "classes": 2.5}, "classes: expected a whole number"),
         ({"head": "yolov8", "strides": []}, "strides: expected a list"),
