@@ -18,6 +18,7 @@ RULES = (
     "TF_CROP_AND_RESIZE",
 )
 ROUNDS = ("ROUND_PREFER_FLOOR", "ROUND_PREFER_CEIL", "FLOOR", "CEIL")
+TIE = 0.500001  # of a pixel: what is half a pixel away but for rounding errors is between two, as in onnxruntime
 
 
 @dataclass(frozen=True)
@@ -78,11 +79,11 @@ class Resize(RepeatLayer):
         return (x,)
 
     def _coordinates(self, new: int, old: int, scale: float, crop: tuple[float, float] | None) -> Array:
-        """Return for each new pixel its place among the old ones, float64."""
-        i = np.arange(new, dtype=np.float64)
+        """Return for each new pixel its place among the old ones, rounded to float32 where onnxruntime rounds it."""
         rule = self.params.coordinates
+        i: Array = np.arange(new, dtype=np.float64 if rule == "HALF_PIXEL_SYMMETRIC" else np.float32)
         if rule == "ALIGN_CORNERS":
-            return i * ((old - 1) / (new - 1)) if new > 1 else i * 0
+            return i * (old - 1) / (new - 1) if new > 1 else i * 0
         if crop is not None:
             start, end = crop
             if new == 1:
@@ -92,11 +93,10 @@ class Resize(RepeatLayer):
             return i / scale
         if rule == "PYTORCH_HALF_PIXEL" and new == 1:
             return i * 0 - 0.5
-        shift = 0.0
+        shift: Array | float = 0.0
         if rule == "HALF_PIXEL_SYMMETRIC":  # the map's centre stays, although its size was rounded
-            exact = scale * old
-            shift = old / 2 * (1 - new / exact) if exact else 0.0
-        return shift + (i + 0.5) / scale - 0.5
+            shift = old / 2 * (1 - new / np.array([scale * old], np.float32))
+        return np.asarray(shift + (i + 0.5) / scale - 0.5, np.float32)
 
     def _along(self, x: Array, axis: int, places: Array, scale: float, cropped: bool) -> Array:
         """Return a blob with one axis resized."""
@@ -118,9 +118,10 @@ class Resize(RepeatLayer):
 
     def _nearest(self, places: Array) -> tuple[Array, Array]:
         """Return the one old pixel of each new one."""
+        places = places.astype(np.float64)  # in which sums with TIE are exact enough
         rounded = {
-            "ROUND_PREFER_FLOOR": np.ceil(places - 0.5),
-            "ROUND_PREFER_CEIL": np.floor(places + 0.5),
+            "ROUND_PREFER_FLOOR": np.ceil(places - TIE),
+            "ROUND_PREFER_CEIL": np.floor(places + TIE),
             "FLOOR": np.floor(places),
             "CEIL": np.ceil(places),
         }[self.params.nearest]

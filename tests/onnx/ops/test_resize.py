@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
 from math import ceil, floor
 from typing import Any
 
@@ -99,6 +100,36 @@ def test_scales_are_products_of_float32(scale: float, size: int) -> None:
     """As in onnxruntime, for which networks are exported: float32 has 0.7 as a little less, but 7 as 10 times that."""
     (y,) = one("Resize", numbers(1, 2, 3, 10), None, np.array([1, 1, 1, scale], np.float32), mode="nearest")
     assert y.shape == (1, 2, 3, size)
+
+
+@pytest.mark.parametrize(
+    ("old", "scale", "rule", "nearest", "tie"),
+    [
+        (6, Fraction(6, 5), "asymmetric", "floor", (6, 5)),
+        (23, Fraction(6, 5), "asymmetric", "round_prefer_ceil", (9, 8)),
+        (8, Fraction(12, 5), "half_pixel_symmetric", "ceil", (3, 1)),
+        (22, Fraction(7, 6), "half_pixel", "round_prefer_floor", (17, 14)),
+        (21, Fraction(29, 10), "half_pixel", "round_prefer_ceil", (43, 15)),
+        (17, Fraction(39, 10), "pytorch_half_pixel", "round_prefer_ceil", (58, 15)),
+    ],
+)
+def test_ties(old: int, scale: Fraction, rule: str, nearest: str, tie: tuple[int, int]) -> None:
+    """Rounded scales move no pixel to another place, as in onnxruntime."""
+    x = np.arange(old, dtype=np.float32).reshape(1, 1, 1, old)
+    scales = np.array([1, 1, 1, scale], np.float32)
+    (y,) = one("Resize", x, None, scales, mode="nearest", coordinate_transformation_mode=rule, nearest_mode=nearest)
+    half = Fraction(0 if rule == "asymmetric" else 1, 2)
+    shift = Fraction(old, 2) - y.size / scale / 2 if rule == "half_pixel_symmetric" else 0
+    places = [shift + (i + half) / scale - half for i in range(y.size)]
+    round_ = {
+        "floor": floor,
+        "ceil": ceil,
+        "round_prefer_floor": lambda v: ceil(v - Fraction(1, 2)),
+        "round_prefer_ceil": lambda v: floor(v + Fraction(1, 2)),
+    }[nearest]
+    expected = [min(max(round_(at), 0), old - 1) for at in places]
+    assert y.reshape(-1).tolist() == expected
+    assert expected[tie[0]] == tie[1]
 
 
 @pytest.mark.parametrize(("opset", "operator"), [(7, "Upsample"), (9, "Upsample"), (10, "Resize")])
