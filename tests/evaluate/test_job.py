@@ -10,19 +10,28 @@ from chai.errors import UsageError
 from chai.evaluate import Output
 from chai.evaluate.workers.job import Job
 from chai.util.paths import resource
-from tests.opencl.common import write
+from tests.opencl.common import XML, write
 
 
 @pytest.mark.parametrize("named", ["", "layers.xml"])
-@pytest.mark.parametrize("changed", ["layers.xml", "sources/twice.c", "more/own.py", "more/own.cl", "more/own.h"])
+@pytest.mark.parametrize(
+    "changed",
+    ["layers.xml", "sources/twice.c", "headers/deep/own.h", "more/own.py", "more/own.cl", "more/own.h"],
+)
 def test_other_code_of_custom_layers_is_refused(tmp_path: Path, named: str, changed: str) -> None:
-    """Of a folder all of it counts, of an XML file what it names."""
-    file = write(tmp_path)
-    file.write_text(file.read_text().replace("twice.cl", "sources/twice.c"))
-    for folder in ("sources", "more"):
-        (tmp_path / folder).mkdir()
+    """Of a folder all of it counts, of an XML file what it names, and the headers in folders that it names."""
+    write(tmp_path, XML.replace("twice.cl", "sources/twice.c").replace("-cl-mad-enable", "-I headers"))
+    for folder in ("sources", "headers/deep", "more"):
+        (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "twice.cl").rename(tmp_path / "sources" / "twice.c")
-    for name in ("more/own.py", "more/own.cl", "more/own.h", "more/no_layer.xml", "more/notes.txt"):
+    for name in (
+        "headers/deep/own.h",
+        "more/own.py",
+        "more/own.cl",
+        "more/own.h",
+        "more/no_layer.xml",
+        "more/notes.txt",
+    ):
         (tmp_path / name).write_text("\n")
     job = Job(
         network=("digits", None),

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -138,14 +139,19 @@ class Job:
 
 
 def _code(place: Path) -> Iterator[Path]:
-    """Yield the files of custom layers in a place: modules and kernels of a folder, XML files and what they name."""
+    """Yield the files of custom layers in a place: code in a folder, XML files and what they name, with headers."""
     from ...plugins.opencl.reading import read  # which most runs do without
 
-    files = [place]
-    if place.is_dir():
-        files = sorted([*place.glob("*.xml"), *(file for kind in _CODE for file in place.rglob(kind))])
-    for file in files:
-        yield from (f for layer in read(file) for f in layer.files) if file.suffix == ".xml" else [file]
+    for file in sorted([*place.glob("*.xml"), *_below(place)]) if place.is_dir() else [place]:
+        for layer in read(file) if file.suffix == ".xml" else ():
+            yield from (*layer.files, *chain.from_iterable(map(_below, layer.folders)))
+        if file.suffix != ".xml":
+            yield file
+
+
+def _below(folder: Path) -> list[Path]:
+    """Return the files of code in a folder."""
+    return sorted(file for kind in _CODE for file in folder.rglob(kind))
 
 
 def _joint(paths: Sequence[Path]) -> str:

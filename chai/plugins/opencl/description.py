@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -104,6 +105,12 @@ class Description:
     type: str
     stages: tuple[Stage, ...]
     files: tuple[Path, ...]
+
+    @property
+    def folders(self) -> list[Path]:
+        """Return the folders of headers that its options for the compiler name."""
+        words = [word for stage in self.stages for word in shlex.split(stage.options)]
+        return [Path(word[2:]) for word in words if word.startswith("-I")]
 
     @property
     def place(self) -> str:
