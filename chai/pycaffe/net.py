@@ -347,6 +347,7 @@ class Net:
         return self._sized[1]
 
     def _run(self, layers: list[Layer]) -> None:
+        """Run layers one by one: if one gives other sizes, those after it are planned again; none runs twice."""
         renewing, written = Renewing(layers), Written()
         self._resize(layers)
         started, steps = perf_counter(), []

@@ -13,6 +13,7 @@ import pytest
 import chai
 import chai.pycaffe as caffe
 from chai.artifact.save import save
+from chai.layers.convolution import Convolution
 from tests.passes.common import prototxt
 
 # Window takes the next of its sizes in each reshape, Fit one that the numbers of its bottom say. Count has a state.
@@ -244,6 +245,22 @@ def test_pycaffe(case: Case, device: str) -> None:
         assert out.shape == (1, 4, *size)
         assert np.allclose(out, finished(params, w, counts[1]), atol=near)
         assert [layer(net, name).calls for name in "kn"] == counts
+
+
+def test_pycaffe_runs_each_layer_once(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those before a layer that gives other sizes than in the last pass, as in Caffe."""
+    runs, forward = [], Convolution.forward
+
+    def counted(self: Convolution, *bottoms: np.ndarray) -> tuple[np.ndarray, ...]:
+        runs.append(self.name)
+        return forward(self, *bottoms)
+
+    monkeypatch.setattr(Convolution, "forward", counted)
+    net = caffe.Net(case.path, caffe.TEST, device="float", custom=case.code)
+    for data in case.data[: len(SIZES)]:
+        net.forward(data=data)
+    assert runs == ["u", "c"] * len(SIZES)
+    assert [step.name for step in net.perf.steps] == [*"kuwcsn"]
 
 
 def test_pycaffe_reshape_asks_the_layer_as_in_caffe(case: Case) -> None:
