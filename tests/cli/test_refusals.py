@@ -287,6 +287,7 @@ UNHINTED = {  # refusals without a hint, and why
     "evaluate/bench/start.py": "a note of chai bench: the engine is left out",
     "quantizer/observe.py": "chai quantize refuses a folder without images before",
     "quantizer/search.py": "from Python: its message lists what is expected",
+    "quantizer/recipe.py": "from Python: its message lists what is expected",
     "evaluate/compare.py": "from Python", "evaluate/kinds.py": "from Python", "evaluate/check_custom.py": "from Python",
     "evaluate/replay.py": "from Python", "net.py": "from Python", "parser/assign.py": "from Python",
     "passes/cut.py": "from Python", "plugins/python/": "from Python", "runtime/": "from Python",
