@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import UsageError
 from ..text import tell
 from ..util.suggest import did_you_mean
+from . import output
 
 _ADDRESS = re.compile(r"(?:-[^=]*=)?((?:https?|ftp|s3|gs)://.*)", re.DOTALL | re.IGNORECASE)
 
@@ -21,11 +24,13 @@ class Parser(argparse.ArgumentParser):
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse ``argv``. ``typed`` of the result maps the options that were typed to their names: {"bits": "--bits"}.
 
-        Raises UsageError for the address of a file: commands read files of this computer alone.
+        Raises UsageError for the address of a file: commands read files of this computer alone; and for a file to write that
+        is read, too, or written twice.
         """
         for address in filter(None, map(_ADDRESS.fullmatch, argv)):
             raise UsageError(f"{address[1]} is an address, expected a file", hint=f"curl -O {address[1]}")
         args = self.parse_args(argv)
+        self._keep_apart(args)
         for action in self._actions:
             action.default = argparse.SUPPRESS
         self._defaults.clear()
@@ -43,6 +48,20 @@ class Parser(argparse.ArgumentParser):
         self.print_usage(sys.stderr)
         tell(sys.stderr, f"{self.prog}: error: {message}", *self._hints(message))
         raise SystemExit(2)
+
+    def _keep_apart(self, args: argparse.Namespace) -> None:
+        """Raise UsageError for a file to write that is there and read, or that another option writes."""
+        values = {a: value for a in self._actions if (value := getattr(args, a.dest, None)) is not None}
+        written = {a for a in values if getattr(a.type, "func", a.type) is output.file}
+        places = [(a, os.path.realpath(path)) for a in (values if written else ()) for path in _paths(values[a])]
+        for action, path in ((a, path) for a, path in places if a in written):
+            for other, place in places:
+                if place == path and other is not action and (other in written or os.path.isfile(path)):
+                    name = other.option_strings[-1] if other.option_strings else other.metavar
+                    raise UsageError(
+                        f"{action.option_strings[-1]} would overwrite {str(values[action])!r}, which {name} names",
+                        hint="name another file",
+                    )
 
     def _short_usage(self) -> str:
         words = ["%(prog)s"]
@@ -63,6 +82,15 @@ class Parser(argparse.ArgumentParser):
             if near:
                 return [f"hint: {near}"]
         return [f"hint: {self.prog} --help lists the options"]
+
+
+def _paths(value: Any) -> Iterator[str | Path]:
+    """Yield what may be paths in the value of an option."""
+    if isinstance(value, (str, Path)):
+        yield value
+    elif isinstance(value, list):
+        for item in value:
+            yield from _paths(item)
 
 
 def section(parser: argparse.ArgumentParser, title: str, description: str | None = None) -> argparse._ArgumentGroup:

@@ -142,7 +142,7 @@ def _results(parser: argparse.ArgumentParser) -> None:
         group,
         "--draw OUT",
         "draw boxes, maps or best classes into the images: a .png or .jpg, or a folder",
-        type=partial(output.file, folder=True),
+        type=lambda text: output.file(text, folder=True),  # Drawing compares what it writes with the images
     )
     option(
         group,

@@ -75,3 +75,39 @@ def test_a_folder_that_nothing_can_be_written_to(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != Path("here"))
     assert obstacle(Path("here/x")) == obstacle(Path("here"), folder=True) == "folder 'here' cannot be written to"
     assert obstacle(Path("x")) == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("run digits -i here/a.png -o here/a.png", "--output would overwrite 'here/a.png', which --image names"),
+        ("run digits -i here/b.png here/a.png --trace here/link/a.png", "'here/link/a.png', which --image names"),
+        ("run here/a.png -i here/b.png --perf-csv here/a.png", "which NET names"),
+        ("run digits -i here/b.mjpeg -o here/b.mjpeg", "which --image names"),
+        ("run digits -i here/b.png -o x.npz --trace ./x.npz", "'x.npz', which --trace names"),
+        ("check digits -i here/b.png --custom here/a.png --html here/a.png", "which --custom names"),
+        ("show here/a.png --html here/a.png", "which NET names"),
+        (
+            "evaluate digits --images here/b.png --reference here/a.png x --journal here/a.png",
+            "which --reference names",
+        ),
+        (
+            "quantize digits --calibration here/b.png -o q.prototxt --html q.prototxt",
+            "--output would overwrite 'q.prototxt'",
+        ),
+        ("estimate here/a.png -o here/a.png", "which LAYERS.csv names"),
+    ],
+)
+def test_no_file_is_written_over_what_is_read(
+    line: str, words: str, in_process: InProcess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("here").mkdir()
+    for name in ("a.png", "b.png", "b.mjpeg"):
+        (Path("here") / name).write_bytes(Path(IMAGE).read_bytes())
+    Path("here/link").symlink_to(".")
+    assert in_process(*line.split()) == 2
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert words in told.err
+    assert told.err.endswith("\nhint: name another file\n")
+    assert Path("here/a.png").read_bytes() == Path(IMAGE).read_bytes()
