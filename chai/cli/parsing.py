@@ -21,6 +21,10 @@ _ADDRESS = re.compile(r"(?:-[^=]*=)?((?:https?|ftp|s3|gs)://.*)", re.DOTALL | re
 class Parser(argparse.ArgumentParser):
     """ArgumentParser that prints one line of usage, and answers ``--drwa`` with "did you mean --draw?"."""
 
+    def __init__(self, *args: Any, **named: Any) -> None:
+        super().__init__(*args, **named)
+        self._negative_number_matcher = re.compile(r"-\.?\d")  # values, too: -1,-2,-3 and -1e-3
+
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse ``argv``. ``typed`` of the result maps the options that were typed to their names: {"bits": "--bits"}.
 

@@ -91,6 +91,8 @@ def test_flags_override_the_networks_own_preprocessing(chai_command) -> None:  #
     )
     assert other["preprocess"] == "8x8 gray, mean 0.5, raw_scale 1"
     assert plain["images"] != other["images"]
+    below = as_json(chai_command("run", "digits", "-i", file, "--json", "--scale", "-1e-3", "--mean", "-1,"), "run")
+    assert below["preprocess"] == "8x8 gray, mean -1, scale -0.001"
 
 
 def test_run_says_when_no_preprocessing_was_given(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
