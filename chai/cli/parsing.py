@@ -53,6 +53,10 @@ class Parser(argparse.ArgumentParser):
         tell(sys.stderr, f"{self.prog}: error: {message}", *self._hints(message))
         raise SystemExit(2)
 
+    def _print_message(self, message: str, file: Any = None) -> None:
+        """Print help or usage. argparse ignores a stream that fails."""
+        (file or sys.stderr).write(message)
+
     def _keep_apart(self, args: argparse.Namespace) -> None:
         """Raise UsageError for a file to write that is there and read, or that another option writes."""
         values = {a: value for a in self._actions if (value := getattr(args, a.dest, None)) is not None}

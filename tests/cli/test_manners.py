@@ -242,6 +242,8 @@ def test_a_full_disk_is_one_line_and_74() -> None:
                 check=False,
             )
             assert done.returncode == 74  # its hint is lost
+        done = subprocess.run([sys.executable, "-m", "chai", "run", "--help"], stdout=full, check=False)
+        assert done.returncode == 74
 
 
 def test_a_closed_stdout_is_two_lines_and_74(tmp_path: Path) -> None:
