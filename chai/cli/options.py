@@ -329,6 +329,9 @@ def _scale(text: str) -> float | tuple[float, ...]:
 
 def _numbers(text: str) -> tuple[float, ...]:
     try:
-        return tuple(float(p) for p in text.replace(" ", ",").split(",") if p)
+        numbers = tuple(float(p) for p in text.replace(" ", ",").split(",") if p)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected numbers, e.g. 104,117,123") from None
+        numbers = ()
+    if not numbers:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected numbers, e.g. 104,117,123")
+    return numbers

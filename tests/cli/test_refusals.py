@@ -171,6 +171,7 @@ WRONG = [  # any other that is refused, and words of its hint
     ("run digits -i x.png --shape data=0x1", "e.g. --shape data=1x3x224x224"),
     ("run digits -i x.png --mean 1 --mean-file x.npy", "--help"),
     ("run digits -i x.png --mean 1,2", "one number for all channels"),
+    ("run digits -i x.png --mean ,", "--help"),
     ("run digits -i x.png --scale inf", "pixels are 0 to 255"),
     ("run digits -i x.png --resize 4x4 --crop 8x8", "resize to 8x8 or more"),
     ("run digits -i x.png --crop 4x4", "make crop (or resize)"),
