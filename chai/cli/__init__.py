@@ -153,6 +153,8 @@ def reported(work: Callable[[], int]) -> int:
     except (OSError, KeyboardInterrupt):
         raise
     except Exception as error:
+        if isinstance(error.__context__, KeyboardInterrupt):  # from a cleanup, as of a ZipFile with an open entry
+            raise error.__context__ from None
         return output.fault(error)
 
 

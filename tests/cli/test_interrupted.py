@@ -14,9 +14,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Any
+from zipfile import ZipFile
 
 import pytest
 
+from chai.cli import guarded
 from chai.net import Net
 from chai.util.paths import resource as shipped
 from tests.conftest import HANG, report
@@ -106,6 +108,18 @@ def test_ctrl_c_in_quantize(tmp_path: Path) -> None:
         until(lambda: journal.is_file() and journal.read_bytes().count(b"\n") > 3, "no recipe was tried")
         interrupted(process, "quantize")
     assert [file.name for file in tmp_path.iterdir()] == ["j.jsonl"]
+
+
+def test_ctrl_c_where_a_cleanup_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A ZipFile is not closed while an entry is open; chai run -o writes one."""
+
+    def work() -> int:
+        with ZipFile(tmp_path / "x.npz", "w") as archive:
+            entry = archive.open("a.npy", "w")
+            raise KeyboardInterrupt(entry)
+
+    assert guarded(work) == 130
+    assert capsys.readouterr().err == "interrupted\n"
 
 
 SLOW = """
