@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from itertools import count
 from pathlib import Path
@@ -40,9 +41,9 @@ class Drawing:
         self.silent: list[str] = []  # images without anything to draw
         self.folder = out if folder else out.parent
         self._targets = _targets(out, files, folder)
-        inputs = {file.resolve() for file in files}
+        inputs = {*map(os.path.realpath, files)}
         for target in self._targets.values():
-            if target.resolve() in inputs:
+            if os.path.realpath(target) in inputs:  # of links in a circle, too
                 raise UsageError(f"--draw would overwrite the image {str(target)!r}", hint="name another folder")
 
     def add(self, answer: Mapping[str, Any], maps: Mapping[str, Map], window: PictureWindow) -> None:

@@ -8,6 +8,7 @@ type Python names.
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -261,7 +262,7 @@ def _members(owner: ModuleType | type) -> list[Definition]:
 
 
 def _existing(place: str | Path) -> Path:
-    path = Path(place).resolve()
+    path = Path(os.path.realpath(place))  # resolve() fails for links in a circle
     if not path.exists():
         raise PluginError(f"custom layers: {path} does not exist")
     return path

@@ -114,7 +114,7 @@ class Request(Reading):
                 f"{str(output)!r}: the output is a .prototxt; its weights go into the same folder",
                 hint=f"name it {output.with_suffix('.prototxt')}",
             )
-        if not output.resolve().parent.is_dir():
+        if not output.parent.is_dir():
             raise UsageError(
                 f"there is no folder {str(output.parent)!r} to write into", hint=f"mkdir -p {output.parent}"
             )

@@ -199,6 +199,8 @@ def test_places(tmp_path: Path) -> None:
     for place, images in ((tmp_path / "b", files), (tmp_path / "b" / ".." / "b" / "y.png", files[2:3])):
         with pytest.raises(UsageError, match="would overwrite the image"):
             Drawing(place, images)
+    (tmp_path / "loop").symlink_to("loop")
+    assert Drawing(tmp_path / "loop", files[:1])._targets == {str(files[0]): tmp_path / "loop" / "x.png"}
 
 
 def test_the_window_of_a_cropped_image() -> None:

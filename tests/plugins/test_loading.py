@@ -110,6 +110,9 @@ def test_a_file_that_fails_is_named_with_its_line(tmp_path: Path, text: str, lin
 def test_a_place_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(chai.PluginError, match=r"custom layers: .*absent\.py does not exist"):
         chai.load_custom(tmp_path / "absent.py")
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(chai.PluginError, match=r"custom layers: .*loop does not exist"):
+        chai.load_custom(tmp_path / "loop")
     (tmp_path / "layer.so").write_bytes(b"")
     with pytest.raises(chai.PluginError, match=r"layer\.so is not a Python file"):
         chai.load_custom(tmp_path / "layer.so")

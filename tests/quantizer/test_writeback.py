@@ -363,6 +363,10 @@ def test_refusals(tmp_path: Path) -> None:
     bad[1, 2, 3, 4] = np.nan
     with pytest.raises(chai.ModelError, match="input 'data' has values that are not finite"):
         quantize(path, None, [bad], tmp_path / "out.prototxt")
+    (loop := tmp_path / "loop.prototxt").symlink_to("loop.prototxt")  # which a file may replace
+    with pytest.raises(chai.ModelError, match="input 'data' has values that are not finite"):
+        quantize(path, None, [bad], loop)
+    loop.unlink()
     assert [p.name for p in tmp_path.iterdir()] == ["net.prototxt"]
 
 
