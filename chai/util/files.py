@@ -140,7 +140,9 @@ def obstacle(path: Path, folder: bool = False) -> str:
 
 
 def in_its_place(path: Path) -> str:
-    """Return a hint for a file that is not there: a similar name in its folder, else the folder."""
+    """Return a hint for a file that is not there: where a link points, a similar name in its folder, else the folder."""
+    if os.path.islink(path):
+        return f"it is a link to {os.readlink(path)!r}"
     if not path.parent.is_dir():
         return f"there is no folder {str(path.parent)!r}"
     inside = path.parent.iterdir() if os.access(path.parent, os.R_OK) else ()

@@ -58,10 +58,12 @@ def test_only_weights_are_looked_for_in_the_cache(here: Path) -> None:
         ("mine.caffemodel", "did you mean mime.caffemodel?"),
         ("other.caffemodel", "looked in {here}"),
         ("no/other.caffemodel", "there is no folder 'no'"),
+        ("a_link.caffemodel", "it is a link to 'gone'"),
     ],
 )
 def test_weights_that_are_not_there(here: Path, weights: str, hint: str) -> None:
     (here / "mime.caffemodel").touch()
+    (here / "a_link.caffemodel").symlink_to("gone")
     with pytest.raises(chai.UsageError) as caught:
         chai.Net("googlenet", weights)
     assert caught.value.hint == hint.format(here=here)
