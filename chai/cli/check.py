@@ -95,7 +95,7 @@ def execute(args: argparse.Namespace) -> int:
         )
     _, weights = locate(args.net, args.weights, adjacent=True)
     if weights is None:
-        raise inputs.no_weights("check", args.net)
+        raise inputs.no_weights(args)
     files = images.find(args.image)[: args.limit]
     inputs.check_preprocessing(args, files)
     job = inputs.prepare(args, files)

@@ -50,7 +50,7 @@ def execute(args: argparse.Namespace) -> int:
         refuse(args, ("autotune", "no_jit"), "without --calibration: nothing runs")
     _, weights = locate(args.net, args.weights, adjacent=True)
     if weights is None:
-        raise jobs.no_weights("compile", args.net)
+        raise jobs.no_weights(args)
     files = images.find([args.calibration]) if args.calibration else []
     args.device = "emulator" if files else "null"  # plans only
     job = jobs.prepare(args, files)

@@ -84,7 +84,7 @@ def _load(args: argparse.Namespace, files: list[Path]) -> Net:
     if weights not in (None, path) and path == Path(args.net):
         args.weights = str(weights)
     if weights is None and not random and not compiled:
-        raise no_weights("run", args.net, "or --random-weights, to try the speed")
+        raise no_weights(args)
     if weights is not None:
         refuse(args, ("random_weights",), f"where there are weights: {weights}")
     if args.verbose or getattr(args, "perf", False):
@@ -178,9 +178,14 @@ def _is_row(shape: Shape) -> bool:
     return len(shape) > 1 and prod(shape[1:]) == max(shape[1:]) > 1
 
 
-def no_weights(command: str, net: str, otherwise: str | None = None) -> UsageError:
-    """Return the error for a missing caffemodel; ``otherwise`` is the hint if no published weights are known."""
-    return UsageError(f"no weights: chai {command} {net} WEIGHTS.caffemodel -i ...", hint=how_to_get(net) or otherwise)
+def no_weights(args: argparse.Namespace) -> UsageError:
+    """Return the error for a missing caffemodel; the hint is where published ones are, else what does without."""
+    rest = {"chai compile": "-o NET.chai", "chai evaluate": "--images", "chai quantize": "--calibration"}
+    otherwise = "or --random-weights, to try the speed" if hasattr(args, "random_weights") else None
+    return UsageError(
+        f"no weights: {args.prog} {args.net} WEIGHTS.caffemodel {rest.get(args.prog, '-i')} ...",
+        hint=how_to_get(args.net) or otherwise,
+    )
 
 
 def _shape_of(files: list[Path], blob: str) -> Shape:

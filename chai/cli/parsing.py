@@ -28,6 +28,7 @@ class Parser(argparse.ArgumentParser):
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse ``argv``. ``typed`` of the result maps the options that were typed to their names: {"bits": "--bits"}.
 
+        ``prog`` of the result is the command: "chai run".
         Raises UsageError for the address of a file: commands read files of this computer alone; and for a file to write that
         is read, too, or written twice.
         """
@@ -35,6 +36,7 @@ class Parser(argparse.ArgumentParser):
             raise UsageError(f"{address[1]} is an address, expected a file", hint=f"curl -O {address[1]}")
         args = self.parse_args(argv)
         self._keep_apart(args)
+        args.prog = self.prog
         for action in self._actions:
             action.default = argparse.SUPPRESS
         self._defaults.clear()

@@ -248,6 +248,25 @@ def test_a_refusal_says_what_to_do(here: Path, capsys: pytest.CaptureFixture[str
     assert any(words in messages[-1] for words in hint.split("|")), messages
 
 
+@pytest.mark.parametrize(
+    ("command", "rest"),
+    [
+        ("run", "-i x.png"),
+        ("check", "-i x.png"),
+        ("evaluate", "--images x.png"),
+        ("quantize", "--calibration x.png -o q.prototxt"),
+        ("compile", "-o q.chai"),
+    ],
+)
+def test_missing_weights_are_asked_for_in_the_commands_own_words(
+    here: Path, capsys: pytest.CaptureFixture[str], command: str, rest: str
+) -> None:
+    code, messages = told(f"{command} features.prototxt {rest}", capsys)
+    assert code == 2
+    error = f"error: no weights: chai {command} features.prototxt WEIGHTS.caffemodel {rest.split()[0]} "
+    assert [line.startswith(error) for line in messages] == [True, *([False] if command == "run" else [])], messages
+
+
 # -- every option, every refusal
 
 ACTS = {  # options that always do something, or whose command refuses them elsewhere
