@@ -191,6 +191,7 @@ def execute(args: argparse.Namespace) -> int:
 
     Report and skip an image that cannot be read; the exit code is then 65.
     """
+    args.least_score = args.threshold if "threshold" in args.typed else None
     if _is_video(args):
         from . import video  # which images do without
 
@@ -198,7 +199,6 @@ def execute(args: argparse.Namespace) -> int:
     files = _files(args)
     drawing = Drawing(args.draw, files, args.threshold) if args.draw else None
 
-    args.least_score = args.threshold if "threshold" in args.typed else None
     job = inputs.prepare(args, files, alone=True)
     answers = answers_of(args, job)
     _check_formats(args, job)

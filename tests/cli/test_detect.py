@@ -130,6 +130,17 @@ def test_a_threshold_is_the_heads_too(tmp_path: Path, photo: Path, capsys: Any, 
     assert [box["score"] for box in boxes] == pytest.approx(wanted[:, 2].tolist(), abs=1e-4)
 
 
+@pytest.mark.parametrize("threshold", [0.05, 0.25, 0.6])
+def test_a_threshold_is_the_heads_in_a_video_too(tmp_path: Path, photo: Path, capsys: Any, threshold: float) -> None:
+    path, out = detector(tmp_path), tmp_path / "out.mjpeg"
+    wanted = expected(path, photo, {"threshold": threshold})
+    (tmp_path / "clip").mkdir()
+    photo.rename(tmp_path / "clip" / photo.name)
+    args = ("-i", tmp_path / "clip", "-o", out, "--device", "float", "--threshold", threshold, "--json", "-q")
+    boxes = json.loads(ran(capsys, "run", path, *args))["frames"][0]["outputs"]["detections"]["boxes"]
+    assert [box["score"] for box in boxes] == pytest.approx(wanted[:, 2].tolist(), abs=1e-4)
+
+
 def test_no_box(tmp_path: Path, photo: Path, capsys: Any) -> None:
     path = detector(tmp_path, CARD + "threshold = 1.0\n")
     assert "  no boxes" in ran(capsys, "run", path, "-i", photo, "--device", "float").splitlines()
