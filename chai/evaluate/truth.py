@@ -51,14 +51,18 @@ def map_file(folder: str, file: str, item: int | None) -> Path:
 
 
 class Classes:
-    """The true class of an image file: its line in a file, else its synset id, else its folder."""
+    """The true class of an image file: its line in a file, else its synset id, else its folder.
+
+    A name in the file may lack folders, or have more than an image's path, where it says one class all the same.
+    """
 
     def __init__(self, labels: Path | None, answers: Path | None) -> None:
         self.classes: dict[str, int] = {}
         for i, (_, line) in enumerate(_lines(labels)):
             for name in filter(None, (line.strip(), line.split(" ")[0])):  # "" is the folder of a plain file name
                 self.classes.setdefault(name, i)
-        self.listed: dict[str, int] = {}
+        listed: dict[tuple[str, ...], int] = {}
+        ends: dict[tuple[str, ...], int | None] = {}  # of names with fewer folders; None if they say several classes
         for number, line in _lines(answers):
             name, _, index = line.strip().rpartition(" ")
             if line.strip() and not (name and index.isdecimal() and len(index) < 10):
@@ -69,11 +73,22 @@ class Classes:
                     column=1,
                 )
             if line.strip():
-                self.listed[Path(name.strip()).name] = int(index)
+                parts, label = parts_of(name.strip()), int(index)
+                if listed.setdefault(parts, label) != label:
+                    raise ParseError(
+                        f"{'/'.join(parts)!r} has class {listed[parts]} already",
+                        path=str(answers),
+                        line=number,
+                        column=1,
+                        hint="files of the same name are told apart by their folders",
+                    )
+                for end in (parts[first:] for first in range(1, len(parts))):
+                    ends[end] = label if ends.get(end, label) == label else None
+        self.listed = {**ends, **listed}
 
     def __call__(self, file: Path) -> int | None:
-        if file.name in self.listed:
-            return self.listed[file.name]
+        if (listed := of_image(self.listed, file)) is not None:
+            return listed
         folder = file.parent.name
         if folder.isdecimal() and len(folder) < 10:
             return int(folder)

@@ -145,6 +145,24 @@ def test_bad_class_lines_are_refused_with_their_number(tmp_path: Path, line: str
     assert "truth.txt:2:1: expected a file name and a class number" in raised.value.headline
 
 
+def test_classes_of_files_with_the_same_name(tmp_path: Path) -> None:
+    """Folders tell them apart, as far as the list and the image have them; a name of one class needs none."""
+    path = tmp_path / "truth.txt"
+    path.write_text("set/0/a.png 7\nset/1/a.png 5\nset/1/b.png 2\nset/2/b.png 2\nc d.png 3\n")
+    known = Classes(None, path)
+    assert [known(Path(name)) for name in ("set/0/a.png", "/x/set/1/a.png", "1/a.png")] == [7, 5, 5]
+    assert [known(Path(name)) for name in ("b.png", "other/b.png", "0/c d.png")] == [2, 2, 3]
+    assert [known(Path(name)) for name in ("a.png", "4/a.png")] == [None, 4]  # of several classes: the folder's number
+
+
+def test_two_classes_of_one_file_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "truth.txt"
+    path.write_text("x/a.png 7\nx/a.png 7\n./x/a.png 5\n")
+    with pytest.raises(ParseError, match="has class 7 already") as raised:
+        Classes(None, path)
+    assert "truth.txt:3:1: " in raised.value.headline
+
+
 def test_a_blank_label_is_no_folder(tmp_path: Path) -> None:
     """It is a class of its own all the same: the lines after it have their numbers."""
     path = tmp_path / "labels.txt"
