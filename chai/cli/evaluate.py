@@ -374,7 +374,9 @@ def _crew(args: argparse.Namespace, job: Job, parts: int) -> Crew:
 
 
 def _files(folders: list[str]) -> Iterator[Path]:
-    """Yield image files sorted by name; look into the folders of a folder of folders."""
+    """Yield image files sorted by name; of a folder its own, then those in its folders."""
     for place in map(Path, folders):
-        inside = sorted(p for p in place.iterdir() if p.is_dir()) if place.is_dir() else []
-        yield from images.find(inside or [place])
+        content = sorted(place.iterdir()) if place.is_dir() else []
+        inside = [path for path in content if path.is_dir()]
+        own = any(path.is_file() and path.suffix.lower() in (*images.FORMATS, ".npy") for path in content)
+        yield from images.find([place, *inside] if own or not inside else inside)

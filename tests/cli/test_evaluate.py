@@ -139,6 +139,21 @@ def test_the_truth_from_folders(chai_command, tmp_path: Path) -> None:  # type: 
     assert content["float"].keys() == {"top1", "top5"} <= content["devices"]["emulator"].keys()
 
 
+def test_images_beside_folders_count(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """In whichever folder they are; a folder in which nothing but folders are has none of its own."""
+    for i, file in enumerate(sorted(DIGITS.glob("*.png"))[:6]):
+        folder = tmp_path / "set" / ("" if i < 3 else "more")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / file.name).write_bytes(file.read_bytes())
+    (tmp_path / "set" / "notes.txt").write_text("which pictures these are")
+    content = json.loads(chai_command("evaluate", "digits", "--images", "set", "--json").stdout)
+    assert content["images"] == 6
+    for file in (tmp_path / "set").glob("*.png"):
+        file.unlink()
+    content = json.loads(chai_command("evaluate", "digits", "--images", "set", "--json").stdout)
+    assert content["images"] == 3
+
+
 def test_against_what_a_network_was_made_from(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     done = chai_command("quantize", "digits", "--calibration", DIGITS, "--limit", "16", "-o", "q.prototxt", "-q")
     assert done.returncode == 0, done.stderr
