@@ -85,7 +85,8 @@ def with_preprocess(text: str, how: Preprocess, path: Path, comment: str = "") -
 
     A card cannot hold a mean image, so it is left out; ``comment`` may say where it is.
     """
-    block = [f"{key} = {value}\n" for key, value in _values(how)]
+    values = dict(_values(how)) or ({"scale": "1.0"} if how.chosen else {})  # else the prototxt's would be read
+    block = [f"{key} = {value}\n" for key, value in values.items()]
     if comment:
         block.insert(0, f"# {comment}\n")
     lines = text.splitlines(keepends=True)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from chai import ParseError, Preprocess
+from chai.graph.transform import Transform
 from chai.zoo import card_file as cards
 from chai.zoo.card import Card
 
@@ -78,6 +79,16 @@ def test_a_cards_preprocessing_can_be_replaced() -> None:
     again = cards.with_preprocess(text, HOW, Path("x.toml"))
     assert cards.parse_card(again.split("[weights]")[0], Path("x.toml")).preprocess == HOW
     assert cards.with_preprocess(CARD, Preprocess(), Path("x.toml")) == before + after
+
+
+@pytest.mark.parametrize("text", ["", CARD])
+@pytest.mark.parametrize("comment", ["", "mean: m.npy"])
+def test_defaults_that_were_chosen_stay_chosen(text: str, comment: str) -> None:
+    """Else the prototxt's transform_param would take their place."""
+    how = Preprocess().with_options(scale=1.0)
+    text = cards.with_preprocess(text, how, Path("x.toml"), comment).split("[weights]")[0]
+    card = cards.parse_card(text, Path("x.toml"))
+    assert card.preprocess_after(Transform(scale=0.00390625)) == how
 
 
 @pytest.mark.parametrize("text", ["", 'title = "x"', 'title = "x"\n\n\n', "[preprocess]", "[preprocess]\nscale = 9"])
