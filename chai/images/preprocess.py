@@ -83,7 +83,7 @@ class Preprocess:
         size = "x".join(map(str, resize)) + ("" if crop == resize else " -> " + "x".join(map(str, crop)))
         size = f"{LETTERBOX} {size}" if self.resize == LETTERBOX else size
         words = [f"{size} {self._channels(shape)}"]
-        if getattr(self.mean, "ndim", 0) == 3:
+        if getattr(self.mean, "ndim", 0) > 1:
             words.append("mean image")
         elif len(np.atleast_1d(self.mean)):
             words.append("mean " + " ".join(f"{m:g}" for m in np.atleast_1d(self.mean)))

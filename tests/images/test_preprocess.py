@@ -82,6 +82,14 @@ def test_scales_in_an_array(shape: tuple[int, ...]) -> None:
         Preprocess(scale=np.ones(2))(picture(), (1, 3, 5, 7))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("shape", [(11, 13), (2, 3, 11, 13), (1, 1, 3, 11, 13)])
+def test_a_mean_of_other_axes_is_described_and_refused(shape: tuple[int, ...]) -> None:
+    way = Preprocess(mean=np.ones(shape))
+    assert way.describe((1, 3, 11, 13)) == "11x13 BGR, mean image"
+    with pytest.raises(UsageError, match=f"the mean is {'x'.join(map(str, shape))}; expected 3 numbers or an image"):
+        way(picture(), (1, 3, 11, 13))
+
+
 @pytest.mark.parametrize("scale", [(), (1.0, 2.0), (1.0, 2.0, 3.0, 4.0)])
 def test_scales_for_other_channels(scale: tuple[float, ...]) -> None:
     with pytest.raises(UsageError, match=f"{len(scale)} scales; expected 1 or 3"):
