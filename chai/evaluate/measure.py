@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import log10, sqrt
+from math import inf, log10, sqrt
 from typing import Any
 
 from ..blob import Array
@@ -125,10 +125,11 @@ def divergence(p: Array, q: Array) -> float:
 
 
 def decibels(exact: Array, other: Array) -> float:
-    """Return the signal-to-noise ratio of ``other`` in dB; 200 at most, and for equal arrays."""
+    """Return the signal-to-noise ratio of ``other`` in dB; 200 at most, and for equal arrays; -inf for infinite errors."""
     a, b = (x.astype(np.float64).ravel() for x in (exact, other))
     signal, error = float((a * a).sum()), float(((a - b) ** 2).sum())
-    return 10 * log10(max(signal, 1e-300) / max(error, 1e-20 * signal, 1e-300))
+    ratio = max(signal, 1e-300) / max(error, 1e-20 * signal, 1e-300)
+    return 10 * log10(ratio) if ratio else -inf
 
 
 def wilson(hits: int, count: int, z: float = 1.96) -> tuple[float, float]:

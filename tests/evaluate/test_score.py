@@ -61,6 +61,11 @@ def test_sqnr_is_bounded() -> None:
     assert decibels(one * 0, one * 0) == 0.0
 
 
+@pytest.mark.parametrize(("exact", "other"), [(1.0, np.inf), (0.0, 1e20), (0.0, -np.inf)])
+def test_an_error_beyond_all_bounds_has_an_sqnr(exact: float, other: float) -> None:
+    assert decibels(np.float32([exact]), np.float32([other])) == -np.inf
+
+
 def test_of_equal_scores_the_first_is_best() -> None:
     assert best(np.array([0.1, 0.4, 0.1, 0.4])) == [1, 3, 0, 2]
 
