@@ -109,7 +109,8 @@ def _weights(second: Array, integers: bool, axes: int) -> tuple[Array, Array]:
 
 def _cut(pixels: Array, height: int, width: int) -> Array:
     """Resize until both sides are as large as wanted, and cut the centre."""
-    factor = max(width / pixels.shape[1], height / pixels.shape[0])
+    factors = (np.float32(new) / np.float32(old) for new, old in zip((height, width), pixels.shape))
+    factor = float(max(factors))  # a float32 in OpenCV
     high, wide = (round(side * factor) for side in pixels.shape[:2])
     whole = resize(pixels, high, wide, (1 / factor, 1 / factor))
     top, left = (high - height) // 2, (wide - width) // 2

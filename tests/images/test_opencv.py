@@ -46,6 +46,14 @@ def test_every_bit_of_a_picture(
     assert np.array_equal(blob, wanted)
 
 
+@pytest.mark.parametrize(("height", "width", "high", "wide"), [(18, 27, 23, 19), (39, 26, 8, 33), (55, 30, 12, 27)])
+def test_the_factor_before_a_crop_has_32_bits(height: int, width: int, high: int, wide: int) -> None:
+    """In 64 bits a side is 34.5 pixels long, which is rounded to another number."""
+    pixels = image(height, width, 3)
+    wanted = cv2.dnn.blobFromImage(pixels, 1, (wide, high), crop=True)
+    assert np.array_equal(blob_of([pixels], (wide, high), True, PixelNumbers()), wanted)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("crop", [False, True])
 def test_floats(dtype: Any, crop: bool) -> None:
