@@ -41,8 +41,8 @@ def save(path: Path, original: Graph, quantised: Graph, note: str, chaidnn: bool
         formats |= _of_parts(original, quantised)
     weights = path.with_suffix(".caffemodel")
     blobs = unfolded(original, quantised)
-    named = [(x.name, x.type, blobs.get(x.name, x.blobs)) for x in original.layers if x.blobs]
-    write_caffemodel(weights, original.name, named)
+    layers = [x for x in original.layers if x.blobs] or original.layers  # a file without layers is no caffemodel
+    write_caffemodel(weights, original.name, [(x.name, x.type, blobs.get(x.name, x.blobs)) for x in layers])
     write_prototxt(path, original, formats, weights, note)
     return weights
 

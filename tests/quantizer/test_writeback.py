@@ -14,6 +14,7 @@ import pytest
 import chai
 from chai.fixed import Format, Precision
 from chai.offload.formats import from_precision
+from chai.parser.caffemodel import write_caffemodel
 from chai.parser.stamp import stamp, stamped
 from chai.parser.text import parse, read_source
 from chai.quantizer import Recipe, quantize
@@ -257,6 +258,15 @@ def test_formats_are_those_of_the_file(tmp_path: Path) -> None:
     assert {f.scheme for f in formats.values()} == {"Xilinx"}
     params = {x.name: x.precision.bw_params for x in net.graph.layers if x.precision and x.precision.bw_params}
     assert params == {"a": 8, "b": 6, "c": 6, "d": 6, "e": 6}
+
+
+def test_a_network_without_weights_has_a_caffemodel_that_is_read(tmp_path: Path) -> None:
+    path, out = tmp_path / "net.prototxt", tmp_path / "q.prototxt"
+    path.write_text(prototxt(f"p Pooling data -> p : {AVE}", SHAPE))
+    write_caffemodel(path.with_suffix(".caffemodel"), "net", [("p", "Pooling", [])])
+    quantize(path, path.with_suffix(".caffemodel"), batches(), out, effort="fast")
+    with chai.Net(out, out.with_suffix(".caffemodel")) as net:
+        assert from_precision(net.offload.graph).keys() == {"data", "p"}
 
 
 def test_a_layer_may_be_wider(tmp_path: Path) -> None:
