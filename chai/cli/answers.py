@@ -15,8 +15,9 @@ from ..images.boxes import class_names, detections
 from ..images.window import PictureWindow
 from ..net import Net
 from ..util.lazy_numpy import np
-from . import output
+from . import options, output
 from .inputs import LoadedNetwork
+from .parsing import refuse
 
 THRESHOLD = 0.3  # minimum score of boxes to print and draw
 HEAD = "     score class  " + " ".join(f"{side:>7}" for side in ("left", "top", "right", "bottom"))
@@ -180,9 +181,39 @@ class Answers:
 
 
 def answers_of(args: argparse.Namespace, job: LoadedNetwork) -> Answers:
-    """Return what --labels, --top and --threshold ask for; --json has all boxes unless --threshold is typed."""
+    """Return what --labels, --top and --threshold ask for; --json has all boxes unless --threshold is typed.
+
+    Raises UsageError for an option of formats, answers or drawing that does nothing.
+    """
     threshold = 0.0 if args.json and "threshold" not in args.typed else args.threshold
-    return Answers(job.net, job.labels, args.top, threshold)
+    answers = Answers(job.net, job.labels, args.top, threshold)
+    _check_formats(args, job)
+    _check_answers(args, answers)
+    return answers
+
+
+def _check_formats(args: argparse.Namespace, job: LoadedNetwork) -> None:
+    """Raise UsageError for an overlay or formats if nothing runs in fixed point or the prototxt has formats."""
+    if job.net.overlay is None:
+        planning = ("overlay", "engine", "place", *options.FORMATS, "calibration")
+        refuse(args, planning, f"on device {job.net.device.name}, which has no overlay", hint="--device emulator")
+    options.check_formats(args, job.net.graph, "calibration")
+
+
+def _check_answers(args: argparse.Namespace, answers: Answers) -> None:
+    """Raise UsageError for an option about classes, boxes or pictures if no output has any."""
+    contents = answers.contents()
+    for name in answers.net.outputs:
+        least = getattr(source(answers.net.graph, name).params, "confidence_threshold", None)
+        if least is not None and "threshold" in args.typed and args.threshold < least:
+            output.say(f"note: {answers.net.name} has boxes whose scores exceed {least:g} alone")
+    for names, kinds in (
+        (("threshold",), {"boxes": "boxes"}),
+        (("top", "labels"), {"boxes": "boxes", "classes": "scores of classes"}),
+        (("draw",), {"boxes": "boxes", "classes": "scores of classes", "map": "a map"}),
+    ):
+        if contents.isdisjoint(kinds):
+            refuse(args, names, f"for {args.net}: none of its outputs has {' or '.join(kinds.values())}")
 
 
 def _best(scores: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:

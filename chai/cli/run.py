@@ -12,7 +12,6 @@ from typing import TypedDict
 
 from ..blob import Array
 from ..errors import UsageError
-from ..evaluate.outputs import source
 from ..frames.places import WRITTEN, is_video
 from ..images import files as images
 from ..images.pictures import Feed
@@ -201,8 +200,6 @@ def execute(args: argparse.Namespace) -> int:
 
     job = inputs.prepare(args, files, alone=True)
     answers = answers_of(args, job)
-    _check_formats(args, job)
-    _check_answers(args, answers)
     if not args.json:
         output.result(inputs.header(args, job))
     if args.calibration:
@@ -312,30 +309,6 @@ def _entries(blobs: Mapping[str, list[Array]]) -> Iterator[tuple[str, Array]]:
             yield name, np.concatenate([*map(np.atleast_1d, values)])
         else:
             yield from ((f"{name}[{i}]", value) for i, value in enumerate(values))
-
-
-def _check_formats(args: argparse.Namespace, job: inputs.LoadedNetwork) -> None:
-    """Raise UsageError for an overlay or formats if nothing runs in fixed point or the prototxt has formats."""
-    if job.net.overlay is None:
-        planning = ("overlay", "engine", "place", *options.FORMATS, "calibration")
-        refuse(args, planning, f"on device {job.net.device.name}, which has no overlay", hint="--device emulator")
-    options.check_formats(args, job.net.graph, "calibration")
-
-
-def _check_answers(args: argparse.Namespace, answers: Answers) -> None:
-    """Raise UsageError for an option about classes, boxes or pictures if no output has any."""
-    contents = answers.contents()
-    for name in answers.net.outputs:
-        least = getattr(source(answers.net.graph, name).params, "confidence_threshold", None)
-        if least is not None and "threshold" in args.typed and args.threshold < least:
-            output.say(f"note: {answers.net.name} has boxes whose scores exceed {least:g} alone")
-    for names, kinds in (
-        (("threshold",), {"boxes": "boxes"}),
-        (("top", "labels"), {"boxes": "boxes", "classes": "scores of classes"}),
-        (("draw",), {"boxes": "boxes", "classes": "scores of classes", "map": "a map"}),
-    ):
-        if contents.isdisjoint(kinds):
-            refuse(args, names, f"for {args.net}: none of its outputs has {' or '.join(kinds.values())}")
 
 
 def _measure(args: argparse.Namespace, job: inputs.LoadedNetwork, feeds: Mapping[str, Feed], speeds: Speeds) -> None:

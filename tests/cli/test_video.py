@@ -22,6 +22,8 @@ from chai.cli import main
 from chai.frames.sources import source
 from chai.frames.threads import Stop
 from chai.images.drawing import class_colour
+from chai.quantizer import quantize
+from chai.zoo.locate import locate
 from tests.cli.test_interrupted import ctrl_c_works, of_session
 from tests.conftest import HANG
 from tests.detect.shipped import NETWORK, is_right
@@ -136,6 +138,8 @@ def test_a_torn_clip(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         (["-i", "clip.mjpeg", "--batch", "2"], "--batch does nothing for a video"),
         (["-i", "clip.mjpeg", "--perf"], "--perf does nothing for a video"),
         (["-i", "clip.mjpeg", "--view", "x"], "--view x: expected PORT or HOST:PORT"),
+        (["-i", "clip.mjpeg", "--device", "float", "--bits", "6"], "--bits does nothing on device float"),
+        (["-i", "clip.mjpeg", "--device", "float", "--overlay", "pynq-z2"], "--overlay does nothing on device float"),
     ],
 )
 def test_refusals(folder: Path, args: list[str], words: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -143,6 +147,17 @@ def test_refusals(folder: Path, args: list[str], words: str, capsys: pytest.Capt
     printed = capsys.readouterr()
     assert words in printed.err
     assert printed.out == ""
+
+
+def test_options_of_formats_and_boxes_where_there_are_none(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    args = ["-i", "clip.mjpeg", "-q"]
+    assert main(["run", "digits", *args, "--threshold", "0.5"]) == 2
+    assert "--threshold does nothing for digits: none of its outputs has boxes" in capsys.readouterr().err
+    pictures = np.random.default_rng(3).random((4, 1, 8, 8), np.float32)
+    quantize(*locate("digits", None), [pictures], folder / "q.prototxt", effort="fast")
+    for option in (["--bits", "6"], ["--calibration", "."]):
+        assert main(["run", "q.prototxt", *args, *option]) == 2
+        assert f"{option[0]} does nothing for q.prototxt, which brings its formats" in capsys.readouterr().err
 
 
 # -- processes
