@@ -159,7 +159,7 @@ class TrueBoxes:
         if not isinstance(boxes, list):
             raise self._error(f'"boxes": expected a list of [class, x0, y0, x1, y1], found {_short(boxes)}', number)
         for i, box in enumerate(boxes):
-            if wrong := _mistake(box):
+            if wrong := _mistake(box, self._first):
                 image = "" if number else f"{content['file']}: "
                 raise self._error(f"{image}box {i}: expected {wrong}", number)
         return parts_of(content["file"]), of_classes(boxes, self._first) or []
@@ -173,13 +173,13 @@ def of_classes(boxes: list[list[float]] | None, first_class: int) -> list[list[f
     return None if boxes is None else [[label - first_class, *corners] for label, *corners in boxes]
 
 
-def _mistake(box: Any) -> str:
-    """Return what a box should be and what it is, "" if it is right."""
+def _mistake(box: Any, first_class: int) -> str:
+    """Return what a box should be and what it is, "" if it is right; labels before that of the first class are no object's."""
     if not isinstance(box, list) or len(box) != 5 or not all(map(_is_number, box)):
         return f"[class, x0, y0, x1, y1], found {_short(box)}"
     label, x0, y0, x1, y1 = box
-    if not isinstance(label, int) or not 0 <= label < MOST:
-        return f"a class number from 0 on, found {_short(label)}"
+    if not isinstance(label, int) or not first_class <= label < MOST:
+        return f"a class number from {first_class} on, found {_short(label)}"
     return "" if x0 < x1 and y0 < y1 else f"x0 < x1 and y0 < y1, found {_short(box[1:])}"
 
 

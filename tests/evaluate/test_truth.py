@@ -67,6 +67,13 @@ def test_bad_lines_are_refused_with_their_number(tmp_path: Path, line: Any, word
     assert words in raised.value.headline and len(raised.value.headline) < 400
 
 
+def test_the_background_is_no_true_class(tmp_path: Path) -> None:
+    path = written(tmp_path, {"file": "a.jpg", "boxes": [BOX, [0, 1, 2, 30, 40]]})
+    with pytest.raises(ParseError, match="box 1: expected a class number from 1 on, found 0"):
+        TrueBoxes(path, first_class=1)
+    assert TrueBoxes(path, first_class=0)(Path("a.jpg")) == [BOX, [0, 1, 2, 30, 40]]
+
+
 @pytest.mark.parametrize("right", [1, 1.25, 1.99])
 def test_corners_that_are_fractions_are_refused(tmp_path: Path, right: float) -> None:
     """Detectors' boxes may end a little outside the image. The error names both units."""
