@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import ParseError, UsageError
+from ..images.files import label_lines
 from ..util.files import text
 from .coco.truth import CocoTruth, is_coco, of_image, parts_of
 from .outputs import Output
@@ -58,7 +59,7 @@ class Classes:
 
     def __init__(self, labels: Path | None, answers: Path | None) -> None:
         self.classes: dict[str, int] = {}
-        for i, (_, line) in enumerate(_lines(labels)):
+        for i, line in enumerate(() if labels is None else label_lines(labels)):
             for name in filter(None, (line.strip(), line.split(" ")[0])):  # "" is the folder of a plain file name
                 self.classes.setdefault(name, i)
         listed: dict[tuple[str, ...], int] = {}

@@ -161,13 +161,18 @@ def _warn_of(unread: list[str], folder: Path) -> None:
         )
 
 
-def read_labels(path: str | Path) -> list[str]:
-    """Return one label per line, without ImageNet's leading synset id (n01440764); coco and voc, if no files, name sets."""
+def label_lines(path: str | Path) -> list[str]:
+    """Return the lines of a file of labels; coco and voc, if no files, name sets."""
     if str(path) in SETS and not Path(path).exists():
         return list(SETS[str(path)])
+    return text(path, "text_bytes").splitlines()
+
+
+def read_labels(path: str | Path) -> list[str]:
+    """Return one label per line of ``label_lines``, without ImageNet's leading synset id (n01440764)."""
     return [
         line.partition(" ")[2] if line[:1] == "n" and line[1:9].isdecimal() and line[9:10] == " " else line
-        for line in text(path, "text_bytes").splitlines()
+        for line in label_lines(path)
     ]
 
 

@@ -152,6 +152,15 @@ def test_bad_class_lines_are_refused_with_their_number(tmp_path: Path, line: str
     assert "truth.txt:2:1: expected a file name and a class number" in raised.value.headline
 
 
+def test_labels_of_a_set_are_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of that name comes first."""
+    monkeypatch.chdir(tmp_path)
+    known = Classes(Path("coco"), None)
+    assert [known(Path(name)) for name in ("person/a.png", "dog/a.png", "owl/a.png")] == [0, 16, None]
+    Path("coco").write_text("owl\n")
+    assert Classes(Path("coco"), None)(Path("owl/a.png")) == 0
+
+
 def test_classes_of_files_with_the_same_name(tmp_path: Path) -> None:
     """Folders tell them apart, as far as the list and the image have them; a name of one class needs none."""
     path = tmp_path / "truth.txt"
