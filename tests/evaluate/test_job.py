@@ -1,8 +1,9 @@
-"""A worker refuses files of custom layers that are not those of the Job."""
+"""A worker refuses files that are not those of the Job."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,25 @@ from chai.evaluate import Output
 from chai.evaluate.workers.job import Job
 from chai.util.paths import resource
 from tests.opencl.common import XML, write
+
+
+def sealed(**files: Any) -> Job:
+    """A Job for the digits with these files."""
+    return Job(
+        network=("digits", None),
+        reference=None,
+        devices=("emulator",),
+        output=Output("prob", "scores", None),
+        common={},
+        offload={},
+        input="data",
+        shape=(1, 1, 8, 8),
+        preprocess={},
+        mean=None,
+        batch=1,
+        sample=str(next(resource("prototxt", "digits_images").glob("*.png"))),
+        **files,
+    ).sealed()
 
 
 @pytest.mark.parametrize("named", ["", "layers.xml"])
@@ -33,21 +53,7 @@ def test_other_code_of_custom_layers_is_refused(tmp_path: Path, named: str, chan
         "more/notes.txt",
     ):
         (tmp_path / name).write_text("\n")
-    job = Job(
-        network=("digits", None),
-        reference=None,
-        devices=("emulator",),
-        output=Output("prob", "scores", None),
-        common={},
-        offload={},
-        input="data",
-        shape=(1, 1, 8, 8),
-        preprocess={},
-        mean=None,
-        batch=1,
-        sample=str(next(resource("prototxt", "digits_images").glob("*.png"))),
-        custom=(str(tmp_path / named),),
-    ).sealed()
+    job = sealed(custom=(str(tmp_path / named),))
     (tmp_path / "more" / "notes.txt").write_text("other")
     job.check()
     (tmp_path / changed).write_text((tmp_path / changed).read_text() + "\n")
@@ -56,3 +62,19 @@ def test_other_code_of_custom_layers_is_refused(tmp_path: Path, named: str, chan
     else:
         with pytest.raises(UsageError, match="not the same custom layers as here"):
             job.check()
+
+
+def test_other_true_maps_are_refused(tmp_path: Path) -> None:
+    """And the same maps with other names: they are of other images."""
+    for name in "bd":
+        (tmp_path / f"{name}.png").write_text(name)
+    job = sealed(maps=str(tmp_path))
+    (tmp_path / "b.png").rename(tmp_path / "c.png")
+    with pytest.raises(UsageError, match="not the same names of true maps as here"):
+        job.check()
+    assert sealed(maps=str(tmp_path)).key() != job.key()
+    (tmp_path / "c.png").rename(tmp_path / "b.png")
+    job.check()
+    (tmp_path / "b.png").write_text("d")
+    with pytest.raises(UsageError, match="not the same true maps as here"):
+        job.check()
