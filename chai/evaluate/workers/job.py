@@ -135,11 +135,10 @@ class Job:
         files["calibration images"] = [Path(f) for f in dict.fromkeys(file for _, file, _ in self.calibration)]
         files["true maps"] = sorted(Path(self.maps).glob("*.png")) if self.maps else []
         files["first image"] = [Path(self.sample)]
-        names = os.fsencode("\n".join(path.name for path in files["true maps"]))  # say which image each belongs to
-        return {
-            **{role: _joint(paths) for role, paths in files.items()},
-            "names of true maps": sha256(names).hexdigest(),
-        }
+        digests = {role: _joint(paths) for role, paths in files.items()}
+        if names := "\n".join(path.name for path in files["true maps"]):  # which say the image of each
+            digests["names of true maps"] = sha256(os.fsencode(names)).hexdigest()
+        return digests
 
 
 def _code(place: Path) -> Iterator[Path]:
