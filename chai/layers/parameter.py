@@ -31,4 +31,4 @@ class Parameter(Layer):
         return self.shapes()
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        return (self.blobs[0],)
+        return (self.blobs[0].copy(),)  # a later layer, or the caller, may write into it

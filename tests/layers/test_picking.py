@@ -111,6 +111,31 @@ def test_parameter(tmp_path: Path) -> None:
     same(net.forward(x)["y"], x + own)
 
 
+@pytest.mark.parametrize("device", ["float", "emulator"])
+def test_what_a_caller_writes_into_an_output_is_not_trained(tmp_path: Path, device: str) -> None:
+    path = tmp_path / "net.prototxt"
+    path.write_text(
+        """
+        layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 } } }
+        layer { name: "own" type: "Parameter" top: "own" parameter_param { shape { dim: 2 dim: 3 } } }
+        layer { name: "sum" type: "Eltwise" bottom: "x" bottom: "own" top: "y" }
+        layer { name: "flat" type: "Flatten" bottom: "own" top: "flat" flatten_param { axis: 0 } }
+        """
+    )
+    net = chai.Net(path, device=device, keep="all", calibrate=numbers(2, 3, seed=8))
+    net.params["own"][0][...] = own = numbers(2, 3, seed=7)
+    x = numbers(2, 3, seed=8)
+    first = net.forward(x)
+    before = {name: value.copy() for name, value in first.items()}
+    for written in (first["flat"], net.blobs["own"]):
+        written *= 2
+        same(net.params["own"][0], own)
+        again = net.forward(x)
+        assert all(np.array_equal(again[name], value) for name, value in before.items())
+    net.params["own"][0][...] = 0
+    same(again["flat"], own.reshape(-1))  # of the pass before
+
+
 PYRAMIDS = {  # height: kernel, padding per level for a map of 5 x 8
     1: [((5, 8), (0, 0))],
     2: [((5, 8), (0, 0)), ((3, 4), (1, 0))],
