@@ -62,6 +62,7 @@ class Pad(Layer):
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         p, x = self.params, bottoms[0]
+        pairs = self._pairs or 0  # numpy takes no list of none
         if p.chai_mode == "CONSTANT":
-            return (np.pad(x, self._pairs, constant_values=np.float32(p.constant_values)),)
-        return (np.pad(x, self._pairs, mode=p.chai_mode.lower()),)
+            return (np.pad(x, pairs, constant_values=np.float32(p.constant_values)),)
+        return (np.pad(x, pairs, mode=p.chai_mode.lower()),)

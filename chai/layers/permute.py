@@ -34,4 +34,4 @@ class Permute(Layer):
         return self._order(bottoms[0])[:1] != (0,)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        return (np.ascontiguousarray(bottoms[0].transpose(self._order(bottoms[0].shape))),)
+        return (np.asarray(bottoms[0].transpose(self._order(bottoms[0].shape)), order="C"),)

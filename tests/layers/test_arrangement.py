@@ -172,6 +172,10 @@ def test_permute(run: Run, order: tuple[int, ...]) -> None:
     assert y.flags.c_contiguous
 
 
+def test_permute_of_a_scalar(run: Run) -> None:
+    same(run("Permute", "", numbers())[0], numbers())
+
+
 # -- Crop
 
 

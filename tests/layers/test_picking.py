@@ -182,6 +182,11 @@ def test_pad(run: Run) -> None:
         same(y, wanted)
 
 
+@pytest.mark.parametrize("mode", ["CONSTANT", "REFLECT", "EDGE", "WRAP"])
+def test_pad_of_a_scalar(run: Run, mode: str) -> None:
+    same(run("Pad", f"pad_param {{ chai_mode: {mode} }}", numbers())[0], numbers())
+
+
 PAIRS = [
     ((2, 3, 5, 7), (2, 3, 5, 7)),
     ((2, 3, 5, 7), (2, 3, 1, 1)),
