@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import takewhile
 from math import prod
-from operator import attrgetter
+from operator import attrgetter, index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .errors import UsageError
 from .util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -17,6 +18,17 @@ else:
 
 Shape = tuple[int, ...]
 shape_of = attrgetter("shape")  # of an array
+
+
+def given_shape(blob: str, value: Any) -> Shape:
+    """Return the shape that an input is to have. Raises UsageError for what is no sequence of whole numbers."""
+    try:
+        return tuple(map(index, value))
+    except TypeError:
+        words = repr(value) if isinstance(value, (tuple, list)) else f"a {type(value).__name__}"
+        raise UsageError(
+            f"input {blob!r}: expected a shape, found {words}", hint="whole numbers, for example (1, 3, 224, 224)"
+        ) from None
 
 
 class View(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,3 +98,20 @@ def test_what_only_a_loss_that_is_not_computed_reads_is_a_label(tmp_path: Path) 
     )
     net = chai.Net(path, device="float")
     assert (net.graph.unread, net.outputs) == ({}, ["a"])
+
+
+@pytest.mark.parametrize("wrong", [7, None, "1x3", (1.5, 3), [2, None], np.ones((1, 3))])
+def test_what_is_no_shape_is_refused(tmp_path: Path, wrong: Any) -> None:
+    path = tmp_path / "net.prototxt"
+    path.write_text(
+        'input: "data" input_shape { dim: 2 dim: 3 } layer { name: "a" type: "AbsVal" bottom: "data" top: "a" }'
+    )
+    with pytest.raises(chai.UsageError, match="input 'data': expected a shape, found"):
+        chai.Net(path, device="float", shapes={"data": wrong})
+    net = chai.Net(path, device="float")
+    with pytest.raises(chai.UsageError, match="input 'data': expected a shape, found"):
+        net.reshape(data=wrong)
+    assert net.shapes["a"] == (2, 3)
+    net.reshape(data=np.array([4, 5]))
+    assert net.shapes["a"] == (4, 5)
+    assert all(type(size) is int for size in net.shapes["a"])
