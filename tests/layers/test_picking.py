@@ -13,7 +13,7 @@ from tests.reference.arrangement import concat, with_shape
 from tests.reference.elementwise import each
 from tests.reference.window import pooling
 
-from .common import Run, build, close, numbers
+from .common import Run, blob_shape, build, close, numbers
 from .test_arrangement import same
 
 X = numbers(2, 3, 5, 7, seed=1)
@@ -93,6 +93,38 @@ def test_layers_behind_a_filter_have_its_rows(tmp_path: Path) -> None:
     x = numbers(4, 3, seed=20)
     y = chai.Net(path, device="float").forward(x=x, s=np.array([0, 1, 0, 1], np.float32))["y"]
     same(y, np.tile(np.abs(x[[1, 3]]), (1, 2)))
+
+
+def behind_a_filter(folder: Path, type: str, fields: str, shape: tuple[int, ...]) -> chai.Net:
+    """A filter of x by s, and a layer that reads what it picks; an Eltwise reads x, too."""
+    (folder / "net.prototxt").write_text(
+        f"""
+        layer {{ name: "x" type: "Input" top: "x" input_param {{ {blob_shape(shape)} }} }}
+        layer {{ name: "s" type: "Input" top: "s" input_param {{ {blob_shape(shape[:1])} }} }}
+        layer {{ name: "filter" type: "Filter" bottom: "x" bottom: "s" top: "f" }}
+        layer {{ name: "probe" type: "{type}" bottom: "f" {'bottom: "x"' * (type == "Eltwise")} top: "y" {fields} }}
+        """
+    )
+    return chai.Net(folder / "net.prototxt", device="float")
+
+
+@pytest.mark.parametrize("marks", [[0, 1, 0], [1, 0, 1]])
+@pytest.mark.parametrize(
+    ("type", "fields", "words"),
+    [
+        ("Eltwise", "", "bottom 1 is 3x2, bottom 0 is {}x2"),
+        ("Scale", "scale_param { axis: 0 }", "its weights .* would be {}, they are 3"),
+        ("InnerProduct", "inner_product_param { num_output: 4 axis: 0 }", "its weights .* would be 4x{0}, they are 4x6"),
+    ],
+)
+def test_layers_behind_a_filter_may_need_all_rows(
+    tmp_path: Path, type: str, fields: str, words: str, marks: list[int]
+) -> None:
+    net = behind_a_filter(tmp_path, type, fields, (3, 2))
+    rows = sum(marks) * (2 if type == "InnerProduct" else 1)
+    with pytest.raises(chai.ShapeError, match=rf"layer 'probe' \({type}\): .*{words.format(rows)}"):
+        net.forward(x=numbers(3, 2), s=np.array(marks))
+    assert len(net.forward(x=numbers(3, 2), s=np.ones(3))["y"])
 
 
 def test_parameter(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ class PreparedLayer:
         ``started`` is the start of the pass. Raises ShapeError if the tops do not have the shapes of the layer's rule,
         ModelError if memory runs out, and any error of the layer.
         """
+        self._check(tuple(map(shape_of, bottoms)))
         tops, begin, end = self._in_turn(_timed, self.layer, compute or self._forward, bottoms)
         return tops, self._done(bottoms, tops).run(begin, end, started)
 
@@ -82,6 +83,12 @@ class PreparedLayer:
             error = layer.wrong(f"its tops are {new} in this pass, which was planned for {planned}")
             raise Resized(error.message, layer=name)
         return tops, RunTimes(self._done(bottoms, tops), (shown.ms,), (begin - started) * 1000)
+
+    def _check(self, read: tuple[Shape, ...]) -> None:
+        """Check that it can run on bottoms of these shapes, if others were planned: a blob before may vary in its rows."""
+        if read != self.bottoms and self.layer.engine != "custom":
+            self.layer.shapes(*read)
+            check_weights((self.layer,), dict(zip(self.layer.bottoms, read)))
 
     def _done(self, bottoms: Sequence[Array], tops: Sequence[Array]) -> Rows:
         """Return the row of a run, after ``dump``: another than planned where a layer's tops have a variable number of rows."""
