@@ -131,12 +131,13 @@ def in_squares(x: Array, side: int, *, outer: bool) -> Array:
 
     Channels of one pixel of the squares are side by side, or if ``outer`` those of one channel of the map.
     """
-    n, _, h, w = x.shape
+    n, c, h, w = x.shape
+    c //= side**2
     if outer:
-        pixels = x.reshape(n, -1, side, side, h, w).transpose(0, 1, 4, 2, 5, 3)
+        pixels = x.reshape(n, c, side, side, h, w).transpose(0, 1, 4, 2, 5, 3)
     else:
-        pixels = x.reshape(n, side, side, -1, h, w).transpose(0, 3, 4, 1, 5, 2)
-    return pixels.reshape(n, -1, h * side, w * side)
+        pixels = x.reshape(n, side, side, c, h, w).transpose(0, 3, 4, 1, 5, 2)
+    return pixels.reshape(n, c, h * side, w * side)
 
 
 def _spread_window(side: int) -> Window:

@@ -62,7 +62,7 @@ class ArgMax(Layer):
         x, p = bottoms[0], self.params
         top = self.shapes(x.shape)[0]
         along = 1 if p.axis is None else self.axis(p.axis, x.shape)
-        values = x.reshape(len(x), -1) if p.axis is None else x
+        values = x.reshape(len(x), count(x.shape[1:])) if p.axis is None else x
         # a stable sort of the reversed axis puts the last of equal values first
         order = np.argsort(-(values if p.chai_first else np.flip(values, along)), axis=along, kind="stable")
         index = np.take(order, np.arange(p.top_k), along)

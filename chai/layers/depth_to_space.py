@@ -47,6 +47,7 @@ class DepthToSpace(SquaresLayer):
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, b = bottoms[0], self.params.block_size
         if self.params.data_format == "NHWC":
-            n, h, w, _ = x.shape
-            return (x.reshape(n, h, w, b, b, -1).transpose(0, 1, 3, 2, 4, 5).reshape(n, h * b, w * b, -1),)
+            n, h, w, c = x.shape
+            pixels = x.reshape(n, h, w, b, b, c // (b * b)).transpose(0, 1, 3, 2, 4, 5)
+            return (pixels.reshape(self.shapes(x.shape)[0]),)
         return (in_squares(x, b, outer=self.params.data_format == "CRD"),)

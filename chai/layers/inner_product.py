@@ -104,9 +104,10 @@ class InnerProduct(Layer):
         return [weights.reshape(self.blobs[0].shape).astype(np.float32), *self.blobs[1:]]
 
     def forward(self, *bottoms: Array, rectified: bool = False) -> tuple[Array, ...]:
-        lead = bottoms[0].shape[: self.axis(self.params.axis, bottoms[0].shape)]
-        bias = self.blobs[1] if self.params.bias_term else None
-        y = inner_product(bottoms[0].reshape(count(lead), -1), self.weight_rows, bias, rectified)
+        shape = bottoms[0].shape
+        axis = self.axis(self.params.axis, shape)
+        lead, bias = shape[:axis], self.blobs[1] if self.params.bias_term else None
+        y = inner_product(bottoms[0].reshape(count(lead), count(shape[axis:])), self.weight_rows, bias, rectified)
         return (y.reshape(*lead, self.params.num_output),)
 
     def rectified(self, *bottoms: Array) -> tuple[Array, ...]:

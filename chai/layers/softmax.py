@@ -63,6 +63,6 @@ class Softmax(Layer):
 
 def softmax(x: Array, along: int) -> Array:
     """Return exp(x) / sum of exp(x) along an axis; the maximum is subtracted first, so nothing overflows."""
-    y: Array = np.exp(x - x.max(along, keepdims=True))
+    y: Array = np.exp(x - x.max(along, keepdims=True, initial=-np.inf))
     y /= y.sum(along, keepdims=True)
     return y

@@ -46,4 +46,6 @@ class SPP(Layer):
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         parts = [p.forward(*bottoms)[0] for p in self._poolings(bottoms[0].shape)]
-        return (parts[0] if len(parts) == 1 else np.concatenate([p.reshape(len(p), -1) for p in parts], 1),)
+        return (
+            parts[0] if len(parts) == 1 else np.concatenate([p.reshape(len(p), count(p.shape[1:])) for p in parts], 1),
+        )

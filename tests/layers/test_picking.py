@@ -108,13 +108,38 @@ def behind_a_filter(folder: Path, type: str, fields: str, shape: tuple[int, ...]
     return chai.Net(folder / "net.prototxt", device="float")
 
 
+@pytest.mark.parametrize(
+    ("type", "fields", "top"),
+    [
+        ("ArgMax", "", (1, 1, 1)),
+        ("Convolution", "convolution_param { num_output: 3 kernel_size: 2 }", (3, 1, 3)),
+        ("DepthToSpace", "depth_to_space_param { block_size: 2 }", (16, 4, 1)),
+        ("DepthToSpace", 'depth_to_space_param { block_size: 2 data_format: "CRD" }', (2, 4, 8)),
+        ("DepthToSpace", 'depth_to_space_param { block_size: 2 data_format: "DCR" }', (2, 4, 8)),
+        ("InnerProduct", "inner_product_param { num_output: 3 }", (3,)),
+        ("InnerProduct", "inner_product_param { num_output: 3 transpose: true }", (3,)),
+        ("Softmax", "softmax_param { axis: 0 }", (8, 2, 4)),
+        ("SPP", "spp_param { pyramid_height: 2 }", (40,)),
+    ],
+)
+def test_layers_behind_a_filter_that_picks_nothing(
+    tmp_path: Path, type: str, fields: str, top: tuple[int, ...]
+) -> None:
+    net = behind_a_filter(tmp_path, type, fields, (5, 8, 2, 4))
+    assert net.forward(x=numbers(5, 8, 2, 4), s=np.zeros(5))["y"].shape == (0, *top)
+
+
 @pytest.mark.parametrize("marks", [[0, 1, 0], [1, 0, 1]])
 @pytest.mark.parametrize(
     ("type", "fields", "words"),
     [
         ("Eltwise", "", "bottom 1 is 3x2, bottom 0 is {}x2"),
         ("Scale", "scale_param { axis: 0 }", "its weights .* would be {}, they are 3"),
-        ("InnerProduct", "inner_product_param { num_output: 4 axis: 0 }", "its weights .* would be 4x{0}, they are 4x6"),
+        (
+            "InnerProduct",
+            "inner_product_param { num_output: 4 axis: 0 }",
+            "its weights .* would be 4x{0}, they are 4x6",
+        ),
     ],
 )
 def test_layers_behind_a_filter_may_need_all_rows(
