@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from ..fixed import SINGLE, Format, Precision
 from ..graph import Graph, Layer
 
-_COPIES = {"BatchReindex", "Crop", "Pad", "Permute", "Reshape", "ShuffleChannel", "Tile"}  # of values, or zeros
+_COPIES = {"BatchReindex", "Crop", "Permute", "Reshape", "ShuffleChannel", "Tile"}
 
 
 def assign(graph: Graph, encoded: Mapping[str, Format], thresholds: Mapping[str, tuple[float, ...]]) -> None:
@@ -79,4 +79,9 @@ def _spread(graph: Graph, encoded: Mapping[str, Format]) -> dict[str, Format]:
 
 
 def _copies(layer: Layer) -> bool:
-    return layer.same_values or layer.relays or layer.type in _COPIES or layer.type == "ReLU"
+    """Return whether no value of a layer's tops is larger than those of its bottoms."""
+    if layer.type == "Pad":
+        return not layer.params.constant_values
+    if layer.type == "ReLU":
+        return bool(abs(layer.params.negative_slope) <= 1)
+    return layer.same_values or layer.relays or layer.type in _COPIES

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 
-from ..fixed import Precision
+from ..fixed import SINGLE, Precision
 from ..graph import Graph, Layer
 
 
@@ -22,7 +22,8 @@ def reading(layer: Layer, others: Mapping[str, str]) -> Layer:
 def joined(graph: Graph, join: Callable[[Layer, Layer], Layer | None]) -> Graph:
     """Return the graph with one layer for every two of which ``join`` returns one, or the graph itself if there are none.
 
-    It is asked about a layer with one top, and the only reader of that as its first bottom.
+    It is asked about a layer with one top, and the only reader of that as its first bottom. A layer in float32 stays apart from
+    one with a format, which is too narrow for what it writes.
     """
     layers: list[Layer] = []
     writer: dict[str, int] = {}
@@ -30,7 +31,7 @@ def joined(graph: Graph, join: Callable[[Layer, Layer], Layer | None]) -> Graph:
         place = writer.get(layer.bottoms[0]) if layer.bottoms else None
         if place is not None and graph.only_reader(layer.bottoms[0]) is layer:
             first = layers[place]
-            one = join(first, layer) if len(first.tops) == 1 else None
+            one = join(first, layer) if len(first.tops) == 1 and not _leaves_codes(first, layer) else None
             if one is not None:
                 layers[place] = one
                 writer[one.tops[0]] = place
@@ -38,6 +39,11 @@ def joined(graph: Graph, join: Callable[[Layer, Layer], Layer | None]) -> Graph:
         writer.update(dict.fromkeys(layer.tops, len(layers)))
         layers.append(layer)
     return replace(graph, layers=layers) if len(layers) < len(graph.layers) else graph
+
+
+def _leaves_codes(first: Layer, second: Layer) -> bool:
+    single = [p is not None and p.quant_type == SINGLE for p in (first.precision, second.precision)]
+    return first.precision is not None and single == [False, True]
 
 
 def merged(first: Layer, second: Layer) -> Layer:

@@ -245,6 +245,53 @@ def test_layers_without_codes_run_in_float32() -> None:
             "two": SINGLE,
         }
 
+FACTORS = np.array([0.5, 4, -3, 2], np.float32)
+FREE: dict[str, tuple[bytes, dict[str, Any]]] = {
+    "factors": (node("Mul", ["f", "k"], ["y"], "free"), {"k": FACTORS.reshape(4, 1, 1)}),
+    "addends": (node("Add", ["f", "k"], ["y"], "free"), {"k": FACTORS.reshape(4, 1, 1)}),
+    "norm": (
+        node("BatchNormalization", ["f", "k", "k", "k", "o"], ["y"], "free"),
+        {"k": FACTORS, "o": np.ones(4, np.float32)},
+    ),
+    "slopes": (node("PRelu", ["f", "k"], ["y"], "free"), {"k": FACTORS.reshape(4, 1, 1)}),
+    "steep": (node("LeakyRelu", ["f"], ["y"], "free", alpha=3.0), {}),
+    "border": (
+        node("MaxPool", ["b"], ["y"], "free", kernel_shape=[1, 1]),
+        {"k": np.array([0, 0, 1, 2, 0, 0, 0, 1]), "v": np.float32(9)},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", FREE)
+def test_numbers_beyond_the_codes_before_them_stay_float32(name: str) -> None:
+    """What the file has no codes for does not end where the codes of a convolution before it do."""
+    free, constants = FREE[name]
+    tensors = {"w": W, "u": U, "v8": np.zeros(4, np.int8), **constants}
+    nodes = [
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["w", "u", "v8"], ["wd"], axis=0),
+        node("Conv", ["d", "wd"], ["c"], "one", pads=[1, 1, 1, 1], strides=[2, 1]),
+        node("QuantizeLinear", ["c", "t", "z"], ["e"]),
+        node("DequantizeLinear", ["e", "t", "z"], ["f"]),
+    ]
+    with chai.Net(with_nodes(*nodes, node("Identity", ["f"], ["y"]), **tensors), device="emulator") as net:
+        (f,) = net.forward(x=X).values()
+    nodes += [node("Pad", ["f", "k", "v"], ["b"])] * (name == "border")
+    with chai.Net(with_nodes(*nodes, free, **tensors), device="emulator") as net:
+        (y,) = net.forward(x=X).values()
+        assert (net.partition.engine("one"), net.partition.engine("free")) == ("fpga", "host")
+    k = FACTORS.reshape(4, 1, 1)
+    expected = {
+        "factors": f * k,
+        "addends": f + k,
+        "norm": (f - k) * k / np.sqrt(np.float32(1 + 1e-5)) + k,
+        "slopes": np.where(f > 0, f, f * k),
+        "steep": np.where(f > 0, f, 3 * f),
+        "border": np.pad(f, ((0, 0), (0, 0), (1, 0), (2, 1)), constant_values=9),
+    }[name]
+    assert np.abs(expected).max() > 1.2 * np.abs(f).max()
+    np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+
 
 def test_matrices_of_codes() -> None:
     """QLinearMatMul with a scale for each column, and QGemm whose output has no codes."""
