@@ -96,7 +96,7 @@ class Converter:
             raise Refused(f"it has {value.dtype} numbers; networks return float32")
         blob = self.draft.live(value.name)
         if blob in self.draft.graph.inputs:  # an output is a blob of its own
-            top = value.name if value.name not in self.draft.graph.inputs else f"{value.name}/output"
+            top = value.name if value.name not in self.draft.graph.inputs else self.draft.free(f"{value.name}/output")
             self.draft.add(value.name, "Split", (blob,), (top,))
             self.draft.blobs[value.name] = top
         self.draft.graph.outputs.append(value.name)

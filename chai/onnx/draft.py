@@ -50,6 +50,8 @@ class Draft:
         self._reads = Counter(name for node in model.nodes for name in node.inputs)
         self._reads.update(value.name for value in model.outputs)
         self._names: set[str] = set()
+        self._values = {*model.tensors, *(value.name for value in model.inputs)}
+        self._values.update(name for node in model.nodes for name in node.outputs)
         self._spare = limits().folded_numbers + model.size // 4
         self.nonnegative: set[str] = set()
         self.whole: set[str] = set()
@@ -145,6 +147,12 @@ class Draft:
             unique, number = f"{name}.{number}", number + 1
         self._names.add(unique)
         return unique
+
+    def free(self, name: str) -> str:
+        """Return a name for a blob of chai's own that no value of the file has."""
+        while name in self._values:
+            name += "/"
+        return name
 
     def drop(self, count: int) -> None:
         """Drop the layers after the first ``count``."""

@@ -24,7 +24,7 @@ class OnnxNode:
         self.operator = record.operator
         self.attributes = record.attributes
         self.inputs = record.inputs
-        self.outputs = tuple(name or f"{record.label}/output{i}" for i, name in enumerate(record.outputs))
+        self.outputs = tuple(name or draft.free(f"{record.label}/output{i}") for i, name in enumerate(record.outputs))
         self._parts = 0
 
     # -- inputs
@@ -106,14 +106,14 @@ class OnnxNode:
     def part(self, type: str, *bottoms: str, blobs: Blobs = (), **params: Any) -> str:
         """Add a layer whose top is a blob between the node's inputs and outputs, and return its name."""
         self._parts += 1
-        top = f"{self.outputs[0]}/{self._parts}"
+        top = self.draft.free(f"{self.outputs[0]}/{self._parts}")
         self._add(type, bottoms, (top,), blobs, **params)
         return top
 
     def parts(self, count: int, type: str, bottom: str, **params: Any) -> list[str]:
         """Add a layer of several tops as ``part`` does, and return their names."""
         self._parts += 1
-        tops = [f"{self.outputs[0]}/{self._parts}.{i}" for i in range(count)]
+        tops = [self.draft.free(f"{self.outputs[0]}/{self._parts}.{i}") for i in range(count)]
         self._add(type, (bottom,), tops, **params)
         return tops
 

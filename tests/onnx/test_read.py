@@ -118,6 +118,31 @@ def test_lists_without_numbers_are_the_defaults() -> None:
     np.testing.assert_array_equal(one("Transpose", x, perm=[])[0], x.T)
 
 
+SOFT = node("Softsign", ["x"], ["y"])
+
+
+@pytest.mark.parametrize(
+    ("inputs", "nodes", "outputs"),
+    [
+        (["x"], [node("Neg", ["x"], ["y/1"]), SOFT, node("Sub", ["y", "y/1"], ["z"])], ["z"]),
+        (["x"], [SOFT, node("Neg", ["x"], ["y/1"]), node("Sub", ["y", "y/1"], ["z"])], ["z"]),
+        (["x", "y/1"], [SOFT, node("Add", ["y", "y/1"], ["z"])], ["z"]),
+        (["x"], [node("Neg", ["x"], ["x/output"]), SOFT], ["x", "x/output", "y"]),
+    ],
+    ids=["before", "after", "input", "output"],
+)
+def test_names_that_chai_gives_are_not_those_of_the_file(
+    inputs: list[str], nodes: list[bytes], outputs: list[str]
+) -> None:
+    """A Softsign is several layers, whose blobs are y/1 and y/2; an input that is an output is copied to x/output."""
+    x = numbers(2, 3)
+    y = x / (1 + np.abs(x))
+    expected = {"x": x, "x/output": -x, "y": y, "z": y + x}
+    file = model(nodes, dict.fromkeys(inputs, (2, 3)), outputs)
+    for name, got in zip(outputs, run(file, **dict.fromkeys(inputs, x)), strict=True):
+        np.testing.assert_allclose(got, expected[name], rtol=1e-6)
+
+
 # -- damage
 
 
