@@ -168,9 +168,16 @@ class Converter:
             if record.operator in ("Shape", "Size") and not node.is_constant(0):
                 self._measured[record.outputs[0]] = node
         elif compute is not None:
+            integers = self.draft.integers.intersection(record.inputs[record.operator == "Where" :])
+            if integers and record.operator in _CUT:
+                raise Refused("a fraction of whole numbers, of which ONNX keeps the whole part")
             compute(node)
+            outputs = [*filter(None, record.outputs)]
             if record.operator in _MOVING and record.inputs[0] in self.draft.whole:
-                self.draft.whole.update(filter(None, record.outputs))
+                self.draft.whole.update(outputs)
+            if integers and record.operator in _WHOLE:
+                self.draft.whole.update(outputs)
+                self.draft.integers.update(outputs)
         else:
             self._custom(record)
         if codes is not None and record.operator != "DequantizeLinear":
@@ -242,6 +249,12 @@ _DYNAMIC = {"DynamicQuantizeLinear", "ConvInteger", "MatMulInteger"}
 _COUNTING = {"NonMaxSuppression", "Unique", "Compress"}
 # operators that return numbers of their first input
 _MOVING = {"Flatten", "Gather", "Identity", "Reshape", "Slice", "Split", "Squeeze", "Transpose", "Unsqueeze"}
+# operators that return whole numbers if they read them, and those that would not without a rounding
+_WHOLE = {
+    *_MOVING, "Abs", "Add", "Clip", "Concat", "Expand", "MatMul", "Max", "Min", "Mul", "Neg", "Pad", "Pow", "ReduceL1",
+    "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Sub", "Sum", "Tile", "Where",
+}  # fmt: skip
+_CUT = {"Div", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"}
 # operators that compute the same with codes as with numbers
 _ON_CODES = {*_MOVING, "DequantizeLinear", "MaxPool", "Resize", "Shape"}
 

@@ -35,7 +35,7 @@ class Draft:
     ``constants``  values that are known
     ``blobs``      blob ids of the values that layers compute
     ``steps``      of values that are codes: what these stand for
-    ``whole``      values that are whole numbers, as float32
+    ``whole``      values that are whole numbers, as float32;  ``integers``  those of them that the file has as integers
     ``nonnegative``  blobs that cannot be negative
     """
 
@@ -55,6 +55,7 @@ class Draft:
         self._spare = limits().folded_numbers + model.size // 4
         self.nonnegative: set[str] = set()
         self.whole: set[str] = set()
+        self.integers: set[str] = set()
         self.steps: dict[str, CodeSteps] = {}
         self._formats: dict[str, Format] = {}  # of blobs that are codes in the file
         self._thresholds: dict[str, tuple[float, ...]] = {}  # of weights, by layer

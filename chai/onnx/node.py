@@ -134,9 +134,10 @@ class OnnxNode:
         self.draft.blobs[self.record.outputs[index]] = blob
 
     def whole_numbers(self, index: int) -> None:
-        """Say that an output holds whole numbers."""
+        """Say that an output holds integers."""
         if self.record.outputs[index]:
             self.draft.whole.add(self.record.outputs[index])
+            self.draft.integers.add(self.record.outputs[index])
 
     def constant_blob(self, array: Array) -> str:
         """Return a blob of these numbers."""

@@ -245,6 +245,7 @@ def test_layers_without_codes_run_in_float32() -> None:
             "two": SINGLE,
         }
 
+
 FACTORS = np.array([0.5, 4, -3, 2], np.float32)
 FREE: dict[str, tuple[bytes, dict[str, Any]]] = {
     "factors": (node("Mul", ["f", "k"], ["y"], "free"), {"k": FACTORS.reshape(4, 1, 1)}),

@@ -100,7 +100,10 @@ def pow(node: OnnxNode) -> None:
     exponent = node.constant(1, "exponent")
     if exponent.size != 1:
         raise Refused(f"an exponent of {exponent.size} numbers, expected one")
-    node.result("Power", node.input(), power=float(exponent.reshape(-1)[0]))
+    power = float(exponent.reshape(-1)[0])
+    if node.inputs[0] in node.draft.integers and not (power >= 0 and power.is_integer()):
+        raise Refused(f"whole numbers to the power of {power:g}, of which ONNX keeps the whole part")
+    node.result("Power", node.input(), power=power)
 
 
 @operator("Sum", "Mean", "Max", "Min")

@@ -25,8 +25,10 @@ def cast(node: OnnxNode) -> None:
     if dtype not in FLOATS and not (whole and dtype in WHOLE):
         raise Refused(f"a cast to {dtype}: layers compute float32")
     node.same(node.input())
-    if whole:
+    if whole and dtype in WHOLE:
         node.whole_numbers(0)
+    elif whole:
+        node.draft.whole.add(node.outputs[0])
 
 
 @operator("Dropout")

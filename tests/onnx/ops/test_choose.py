@@ -145,6 +145,51 @@ def test_moved_indices_may_be_returned(
     np.testing.assert_array_equal(run(file, x=X)[0], moved(chosen(X, 1, False, False)))
 
 
+@pytest.mark.parametrize(
+    ("operator", "inputs", "computed"),
+    [
+        ("Sub", ["a", "b"], np.subtract),
+        ("Where", ["g", "a", "b"], np.maximum),
+        ("ReduceSum", ["a"], lambda a, b: a.sum(keepdims=True)),
+        ("Pow", ["a", "two"], lambda a, b: a * a),
+    ],
+)
+def test_whole_numbers_of_whole_numbers(
+    operator: str, inputs: list[str], computed: Callable[[Array, Array], Array]
+) -> None:
+    nodes = [node("ArgMax", ["x"], ["a"], axis=1), node("ArgMin", ["x"], ["b"], axis=1)]
+    nodes += [node("Greater", ["a", "b"], ["g"]), node(operator, inputs, ["y"])]
+    more = blob(12, value("y", dtype="int64"))
+    file = model(nodes, {"x": X.shape}, [], {"two": np.array(2)}, more=more)
+    expected = computed(chosen(X, 1, False, False), chosen(X, 1, False, True))
+    np.testing.assert_array_equal(run(file, x=X)[0], expected)
+
+
+@pytest.mark.parametrize(
+    ("operator", "inputs", "reason"),
+    [
+        ("Div", ["a", "a"], "a fraction of whole numbers"),
+        ("ReduceMean", ["a"], "a fraction of whole numbers"),
+        ("Pow", ["a", "half"], "whole numbers to the power of 0.5"),
+    ],
+)
+def test_fractions_of_whole_numbers_are_refused(operator: str, inputs: list[str], reason: str) -> None:
+    """ONNX cuts them, which a cast to float32 after them would not show."""
+    nodes = [node("ArgMax", ["x"], ["a"], axis=1), node(operator, inputs, ["f"]), node("Cast", ["f"], ["y"], to=1)]
+    with pytest.raises(UnsupportedNodes, match=reason):
+        run(model(nodes, {"x": X.shape}, ["y"], {"half": np.float32(0.5)}), x=X)
+
+
+def test_a_fraction_of_indices_that_are_floats() -> None:
+    """Cast before the Div, they are no integers any more, nor is what is computed of them."""
+    nodes = [node("ArgMax", ["x"], ["a"], axis=1), node("Cast", ["a"], ["f"], to=1), node("Sub", ["f", "x"], ["d"])]
+    halves = [node("Div", ["f", "two"], ["h"]), node("Identity", ["h"], ["y"])]
+    y = run(model(nodes[:2] + halves, {"x": X.shape}, ["y"], {"two": np.float32(2)}), x=X)[0]
+    np.testing.assert_array_equal(y, chosen(X, 1, False, False) / 2)
+    with pytest.raises(UnsupportedNodes, match="a cast to int64"):
+        run(model([*nodes, node("Cast", ["d"], ["y"], to=7)], {"x": X.shape}, ["y"]), x=X)
+
+
 def test_what_is_refused() -> None:
     with pytest.raises(UnsupportedNodes, match="the 8 largest of 7"):
         outputs("TopK", ["float32", "int64"], np.array([8]))
