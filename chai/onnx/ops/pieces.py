@@ -80,7 +80,7 @@ def gather(node: OnnxNode) -> None:
     if min(picks) < -shape[axis] or max(picks) >= shape[axis]:
         raise Refused(f"an index outside an axis of {shape[axis]}")
     picks = [pick % shape[axis] for pick in picks]
-    if picks == list(range(picks[0], picks[0] + len(picks))):
+    if picks == list(range(picks[0], picks[0] + len(picks))) and (axis or len(picks) < shape[0]):
         blob = cut(node, node.input(), axis, picks[0], picks[-1] + 1)
     else:
         blob = _picked(node, node.input(), picks, axis)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
+from ...graph.params import BlobShape
 from ..constants import FLOATS, WHOLE, type_name
 from ..fold import flat_axis, reshape_target, unsqueezed
 from ..node import OnnxNode
@@ -74,6 +75,8 @@ def flatten(node: OnnxNode) -> None:
     axis = flat_axis(node, len(shape))
     if axis == 1 and len(shape) > 1:
         node.result("Flatten", node.input())
+    elif axis == 0:  # all images are one row
+        node.result("Reshape", node.input(), shape=BlobShape((1, -1)))
     else:
         node.reshaped(node.input(), (prod(shape[:axis]), prod(shape[axis:])))
 
@@ -92,7 +95,12 @@ def squeeze(node: OnnxNode) -> None:
 
 @operator("Unsqueeze")
 def unsqueeze(node: OnnxNode) -> None:
-    node.reshaped(node.input(), unsqueezed(node, node.shape()))
+    shape = node.shape()
+    sizes = unsqueezed(node, (-1, *shape[1:]) if shape else ())
+    if -1 in sizes[1:]:  # the images are another axis now
+        node.result("Reshape", node.input(), shape=BlobShape(tuple(sizes)))
+    else:
+        node.reshaped(node.input(), unsqueezed(node, shape))
 
 
 @operator("Transpose")

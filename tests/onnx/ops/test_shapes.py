@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,27 @@ def test_the_batch_of_a_reshape_is_free(target: list[int]) -> None:
         for i in range(3):
             each = net.forward(x=np.stack([more[i], more[i]]))["y"]
             np.testing.assert_array_equal(y.reshape(3, -1)[i], each.reshape(2, -1)[0])
+
+
+@pytest.mark.parametrize(
+    ("operator", "constants", "attributes", "function"),
+    [
+        ("Unsqueeze", [[0]], {}, lambda x: x[None]),
+        ("Unsqueeze", [[0, 2]], {}, lambda x: x[None, :, None]),
+        ("Flatten", [], {"axis": 0}, lambda x: x.reshape(1, -1)),
+        ("Gather", [0], {"axis": 0}, lambda x: x[0]),
+        ("Gather", [[0]], {"axis": 0}, lambda x: x[:1]),
+    ],
+)
+def test_images_that_are_no_longer_the_first_axis(
+    operator: str, constants: list[Any], attributes: dict[str, Any], function: Callable[[np.ndarray], np.ndarray]
+) -> None:
+    """The file was written for one image: of three, too, they are the axis and the numbers that ONNX says."""
+    names = [f"c{i}" for i in range(len(constants))]
+    nodes = [node(operator, ["x", *names], ["y"], **attributes)]
+    file = model(nodes, {"x": ("N", 5, 7)}, ["y"], dict(zip(names, map(np.array, constants))))
+    x = numbers(3, 5, 7)
+    np.testing.assert_array_equal(run(file, x=x)[0], function(x))
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2, 3, 4, -1, -4])
