@@ -57,6 +57,13 @@ class OnnxNode:
         """Return the numbers of a constant input. Raises Refused, which calls it ``what``, if a layer computes it."""
         return self._constant(index, what).array()
 
+    def number(self, index: int, what: str) -> float:
+        """Return the number of a constant input. Raises Refused for none and for several."""
+        array = self.constant(index, what)
+        if array.size != 1:
+            raise Refused(f"its {what} has {array.size} numbers, expected one")
+        return float(array.reshape(-1)[0])
+
     def whole(self, index: int, what: str) -> list[int]:
         """Return the numbers of a constant input that are whole. Raises Refused for floats."""
         array = self.constant(index, what)

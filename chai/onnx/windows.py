@@ -41,7 +41,7 @@ def spans(node: OnnxNode, kernel: Sequence[int], shape: Shape) -> Geometry:
     rank, read = len(kernel), node.attributes.integers
     stride, dilation = (tuple(read(name) or [1] * rank) for name in ("strides", "dilations"))
     pads = list(read("pads") or [0] * (2 * rank))
-    lengths = len(shape) - 2, len(stride), len(dilation), len(pads) // 2
+    lengths = len(shape) - 2, len(stride), len(dilation), len(pads) / 2
     if set(lengths) != {rank} or min(*kernel, *stride, *dilation) < 1:
         raise Refused(f"strides, dilations and pads do not fit a kernel of {rank} axes over a blob {show(shape)}")
     before, after = pads[:rank], pads[rank:]

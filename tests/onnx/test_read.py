@@ -378,6 +378,27 @@ def test_all_that_cannot_run_is_one_error() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("operator", "constants", "attributes", "reason"),
+    [
+        ("Conv", [W], {"pads": [1, 1, 1, 1, 1]}, "strides, dilations and pads do not fit a kernel of 2 axes"),
+        ("MaxPool", [], {"kernel_shape": [2, 2], "pads": [0, 1, 1]}, "do not fit a kernel of 2 axes"),
+        ("Pad", [np.array([0] * 7 + [1]), np.zeros(0, np.float32)], {}, "its value has 0 numbers, expected one"),
+        ("Resize", [None, np.array([1, 1, np.inf, 2], np.float32)], {}, r"scales \[1.0, 1.0, inf, 2.0\]"),
+        ("Resize", [None, np.array([1, 1, np.nan, 2], np.float32)], {}, r"scales \[1.0, 1.0, nan, 2.0\]"),
+    ],
+)
+def test_numbers_that_do_not_fit_are_refused(operator: str, constants: list, attributes: dict, reason: str) -> None:
+    with pytest.raises(UnsupportedNodes, match=reason):
+        one(operator, numbers(2, 3, 5, 7), *constants, **attributes)
+
+
+@pytest.mark.parametrize("operator", ["Sum", "Mean"])
+def test_nodes_without_inputs_are_refused(operator: str) -> None:
+    with pytest.raises(UnsupportedNodes, match="input 0 is missing"):
+        run(model([node(operator, [], ["c"]), node("Add", ["x", "c"], ["y"])], {"x": (2, 3)}, ["y"]), x=numbers(2, 3))
+
+
 @pytest.mark.parametrize("name", ["QuantizeLinear", "DequantizeLinear", "QLinearConv"])
 def test_quantised_nodes_without_a_scale_are_refused_by_name(name: str) -> None:
     file = model([node(name, ["x"], ["y"], "q")], {"x": (2, 3)}, ["y"])

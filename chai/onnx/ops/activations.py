@@ -131,8 +131,5 @@ def _bound(node: OnnxNode, index: int, name: str) -> float | None:
     """Return a bound: an attribute before opset 11, a constant input after it."""
     value = node.attributes.number(name)
     if node.has(index):
-        array = node.constant(index, name)
-        if array.size != 1:
-            raise Refused(f"its {name} has {array.size} numbers, expected one")
-        value = float(array.reshape(-1)[0])
+        value = node.number(index, name)
     return None if value is None else float(value)

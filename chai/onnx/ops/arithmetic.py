@@ -109,7 +109,7 @@ def pow(node: OnnxNode) -> None:
 @operator("Sum", "Mean", "Max", "Min")
 def several(node: OnnxNode) -> None:
     count, name = len(node.inputs), node.operator
-    if count == 1:
+    if count < 2:
         node.same(node.input())
         return
     if name in ("Max", "Min") and count == 2 and _clipped(node):

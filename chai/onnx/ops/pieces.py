@@ -111,7 +111,7 @@ def pad(node: OnnxNode) -> None:
         raise Refused(f"mode {mode!r}")
     pads = node.integers("pads", 1) or []
     axes = [node.axis(axis, len(shape)) for axis in node.integers("axes", 3) or range(len(shape))]
-    value = float(node.constant(2, "value").reshape(-1)[0]) if node.has(2) else node.attributes.number("value", 0.0)
+    value = node.number(2, "value") if node.has(2) else node.attributes.number("value", 0.0)
     if len(pads) != 2 * len(axes):
         raise Refused(f"{len(pads)} pads for {len(axes)} axes")
     blob, paddings = node.input(), [0] * (2 * len(shape))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from math import floor
+from math import floor, inf
 from typing import Any
 
 from ...util.lazy_numpy import np
@@ -83,7 +83,7 @@ def _sizes(node: OnnxNode, axes: list[int]) -> list[int] | None:
 
 def _spread(values: Any, axes: list[int], default: list[Any], what: str) -> list[Any]:
     """Return ``default`` with the values of some axes."""
-    if len(values) != len(axes) or min(values) <= 0:
+    if len(values) != len(axes) or not all(0 < value < inf for value in values):
         raise Refused(f"{what} {list(values)} for {len(axes)} axes")
     for axis, value in zip(axes, values):
         default[axis] = value
