@@ -132,8 +132,8 @@ def from_precision(graph: Graph, unsigned: Collection[str] = ()) -> dict[str, Fo
                 formats[bottom] = (_precision(layer, "in") or _precision_default(layer, "in", missing)).signed
         inherited = formats[layer.bottoms[0]] if layer.bottoms else None
         for top in layer.tops:
-            own = None if layer.same_values else _precision(layer, "out")
-            if layer.merges_formats:
+            own = None if layer.same_values and not single(layer) else _precision(layer, "out")
+            if layer.merges_formats and own is None:
                 own = max((formats[b] for b in layer.bottoms), key=lambda f: f.step)
             if layer.indices and inherited is not None:
                 own = of_indices(inherited.scheme)

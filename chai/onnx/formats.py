@@ -25,7 +25,8 @@ def assign(graph: Graph, encoded: Mapping[str, Format], thresholds: Mapping[str,
             if not layer.merges_formats:
                 layer.precision = _precision(graph, layer, formats, thresholds.get(layer.name, ()))
         else:
-            layer.precision = _single(formats.get(layer.tops[0]))
+            stated = [formats[top] for top in layer.tops if top in formats]
+            layer.precision = _single(max(stated, key=lambda each: each.value, default=None))
 
 
 def _precision(graph: Graph, layer: Layer, formats: Mapping[str, Format], thresholds: tuple[float, ...]) -> Precision:

@@ -294,6 +294,45 @@ def test_numbers_beyond_the_codes_before_them_stay_float32(name: str) -> None:
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
 
 
+BETWEEN: dict[str, list[bytes]] = {
+    "second of two": [node("Split", ["g"], ["h0", "h"], axis=2), node("Neg", ["h0"], ["other"])],
+    "pool": [node("MaxPool", ["g"], ["h"], kernel_shape=[2, 2])],
+    "concat": [node("Concat", ["f", "g"], ["h"], axis=2)],
+    "slice": [node("Slice", ["g", "starts", "ends", "axes"], ["h"])],
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_copies_in_float32_have_the_codes_of_the_file(name: str) -> None:
+    """What is computed without codes may be larger than those before it: the codes after it say how large."""
+    tensors = {"w": W, "u": U, "v8": np.zeros(4, np.int8), "large": np.float32(0.5)}
+    tensors |= {"starts": np.array([1]), "ends": np.array([4]), "axes": np.array([3]), "three": np.float32(3)}
+    tensors |= {"w2": W[:2, :1].repeat(4, 1), "out": np.float32(1), "u2": np.float32(0.01)}
+    file = with_nodes(
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["w", "u", "v8"], ["wd"], axis=0),
+        node("Conv", ["d", "wd"], ["c"], "one", pads=[1, 1, 1, 1]),
+        node("QuantizeLinear", ["c", "t", "z"], ["e"]),
+        node("DequantizeLinear", ["e", "t", "z"], ["f"]),
+        node("Pow", ["f", "three"], ["g"], "free"),
+        *BETWEEN[name],
+        node("QuantizeLinear", ["h", "large", "z"], ["i"]),
+        node("DequantizeLinear", ["i", "large", "z"], ["j"]),
+        node("DequantizeLinear", ["w2", "u2", "z"], ["w2d"]),
+        node("Conv", ["j", "w2d"], ["l"], "two", pads=[1, 1, 1, 1]),
+        node("QuantizeLinear", ["l", "out", "z"], ["m"]),
+        node("DequantizeLinear", ["m", "out", "z"], ["y"]),
+        **tensors,
+    )
+    x = np.float32(0.3) * X
+    with chai.Net(file, device="emulator") as net:
+        assert (net.partition.engine("free"), net.partition.engine("two")) == ("host", "fpga")
+        y = net.forward(x=x)["y"]
+    expected = run(file, x=x)[0]
+    assert 8 < np.abs(expected).max() < 127
+    assert np.abs(y - expected).max() < 0.1 * np.abs(expected).max()
+
+
 def test_matrices_of_codes() -> None:
     """QLinearMatMul with a scale for each column, and QGemm whose output has no codes."""
     x, w = numbers(2, 6), np.random.default_rng(2).integers(-127, 128, (6, 4)).astype(np.int8)
