@@ -62,8 +62,10 @@ class _Parts:
 
 def _weighted(record: NodeRecord, operator: str) -> Iterator[NodeRecord]:
     """Yield the parts of a node of codes, weights and a bias; QGemm has the bias before the scale of its output."""
-    parts = _Parts(record)
     gemm = operator == "Gemm"
+    if gemm:  # the step of its bias is alpha times that of the sums
+        record = replace(record, attributes=record.attributes.also("alpha", "beta"))
+    parts = _Parts(record)
     axis, bias, scale = (0 if record.attributes.integer("transB", 0) else 1, 6, 7) if gemm else (0, 8, 6)
     (x, first), (w, second) = parts.decoded(0), parts.decoded(3, axis=axis)
     yield from (first, second)

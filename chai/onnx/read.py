@@ -42,6 +42,11 @@ class Attributes:
         parts: list[Fields] = [{"name": [name], "i": [value]} for name, value in integers.items()]
         return Attributes(self._walk, self._store, parts)
 
+    def also(self, name: str, other: str) -> Attributes:
+        """Return these attributes, and the one of a name under another name, too, if it is there."""
+        copies: list[Fields] = [{**part, "name": [other]} for key, part in self._parts.items() if key == name]
+        return Attributes(self._walk, self._store, [*self._parts.values(), *copies])
+
     def names(self) -> list[str]:
         """Return the names of all attributes."""
         return list(self._parts)

@@ -334,7 +334,7 @@ def test_copies_in_float32_have_the_codes_of_the_file(name: str) -> None:
 
 
 def test_matrices_of_codes() -> None:
-    """QLinearMatMul with a scale for each column, and QGemm whose output has no codes."""
+    """QLinearMatMul with a scale for each column, and QGemm whose output has no codes and whose alpha is of the bias, too."""
     x, w = numbers(2, 6), np.random.default_rng(2).integers(-127, 128, (6, 4)).astype(np.int8)
     known = {"s": S, "z": np.int8(0), "t": T, "w": w, "u": U, "v": np.zeros(4, np.int8), "b": B}
     first = node("QuantizeLinear", ["x", "s", "z"], ["q"])
@@ -344,9 +344,10 @@ def test_matrices_of_codes() -> None:
     y = run(model([first, product, last], {"x": x.shape}, ["y"], known), x=x)[0]
     np.testing.assert_allclose(y, x @ (w * U).astype(np.float32), rtol=1e-5, atol=1e-5)
     assert np.abs(y - values).max() < float(S) * 0.51 * np.abs(w * U).sum(0).max()
-    gemm = node("QGemm", ["q", "s", "z", "w", "u", "v", "b"], ["y"], domain=MICROSOFT)
-    y = run(model([first, gemm], {"x": x.shape}, ["y"], known, domains={MICROSOFT: 1}), x=x)[0]
-    np.testing.assert_allclose(y, x @ (w * U) + B * (S * U), rtol=1e-4, atol=1e-4)
+    for alpha in (1.0, 0.5):
+        gemm = node("QGemm", ["q", "s", "z", "w", "u", "v", "b"], ["y"], domain=MICROSOFT, alpha=alpha)
+        y = run(model([first, gemm], {"x": x.shape}, ["y"], known, domains={MICROSOFT: 1}), x=x)[0]
+        np.testing.assert_allclose(y, alpha * (x @ (w * U) + B * (S * U)), rtol=1e-4, atol=1e-4)
 
 
 # -- files of onnxruntime's quantiser
