@@ -256,7 +256,7 @@ _WHOLE = {
 }  # fmt: skip
 _CUT = {"Div", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"}
 # operators that compute the same with codes as with numbers
-_ON_CODES = {*_MOVING, "DequantizeLinear", "MaxPool", "Resize", "Shape"}
+_ON_CODES = {*_MOVING, "DequantizeLinear", "MaxPool", "Pad", "Resize", "Shape"}
 
 
 def _constants_only(node: OnnxNode) -> None:

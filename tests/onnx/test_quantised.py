@@ -223,6 +223,20 @@ def test_copies_of_codes_have_their_format() -> None:
     np.testing.assert_array_equal(run(file, x=X)[0], pools.transpose(0, 2, 3, 1))
 
 
+@pytest.mark.parametrize(("code", "number"), [(128, 0.0), (153, 0.5), (None, -2.56)])
+def test_the_border_of_codes_is_a_code(code: int | None, number: float) -> None:
+    constants = [] if code is None else ["border"]
+    file = with_nodes(
+        node("Pad", ["q", "pads", *constants], ["p"]),
+        node("DequantizeLinear", ["p", "s", "z"], ["y"]),
+        z=np.uint8(128),
+        pads=np.array([0, 0, 1, 2, 0, 0, 0, 1]),
+        border=np.uint8(code or 0),
+    )
+    expected = np.pad(X, ((0, 0), (0, 0), (1, 0), (2, 1)), constant_values=number)
+    np.testing.assert_allclose(run(file, x=X)[0], expected, rtol=1e-6)
+
+
 def test_layers_without_codes_run_in_float32() -> None:
     """The file has no codes for what Sigmoid writes, so the convolution that reads it is not one of codes."""
     tensors = {"w": W, "u": U, "v": np.zeros(4, np.int8), "b": numbers(4, seed=3)}

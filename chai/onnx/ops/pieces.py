@@ -112,6 +112,8 @@ def pad(node: OnnxNode) -> None:
     pads = node.integers("pads", 1) or []
     axes = [node.axis(axis, len(shape)) for axis in node.integers("axes", 3) or range(len(shape))]
     value = node.number(2, "value") if node.has(2) else node.attributes.number("value", 0.0)
+    if (steps := node.draft.steps.get(node.inputs[0])) is not None:  # it is a code
+        value = (value - float(steps.zero[0])) * float(steps.scale[0])
     if len(pads) != 2 * len(axes):
         raise Refused(f"{len(pads)} pads for {len(axes)} axes")
     blob, paddings = node.input(), [0] * (2 * len(shape))
