@@ -50,6 +50,7 @@ def join_functions(graph: Graph, overlay: Overlay, formats: Collection[str], apa
         if taken.isdisjoint(names) and names.isdisjoint(apart) and {bottom, parts[-1].tops[0]}.issubset(formats):
             taken |= names
             joined[parts[-1].name] = JoinedFunction(bottom, parts)
+            folded = {blob: parts[-1].name if name in names else name for blob, name in folded.items()}
             folded |= {part.tops[0]: parts[-1].name for part in parts[:-1]}
     if not joined:
         return graph

@@ -90,3 +90,14 @@ def test_a_compiled_network(tmp_path: Path) -> None:
     again = chai.Net(tmp_path / "net.chai", device="emulator")
     again.forward(DATA)
     assert all(np.array_equal(again.blobs[blob], net.blobs[blob]) for blob in ("e", "q"))
+
+
+def test_a_compiled_network_of_a_sum_with_relus(tmp_path: Path) -> None:
+    """The first ReLU is folded into the sum, before all three are one function."""
+    lines = "a Eltwise c c -> a\nb ReLU a -> b\ny ReLU b -> y : relu_param { negative_slope: 0.1 }"
+    net = opened(tmp_path, lines, keep="all")
+    assert net.schedule.engines() == ["host:Pack", "fpga:Convolution", "fpga:Convolution", "host:Unpack"]
+    assert {"a", "b", "y"} <= set(net.blobs)
+    save(net, tmp_path / "net.chai")
+    again = chai.Net(tmp_path / "net.chai", device="emulator")
+    assert np.array_equal(again.forward(DATA)["e"], net.blobs["e"])
