@@ -11,15 +11,18 @@ from ..overlay import Overlay
 from ..passes._edit import joined, merged
 
 
-def join_prelu(graph: Graph, shapes: Mapping[str, Shape], overlay: Overlay, apart: Collection[str]) -> Graph:
+def join_prelu(
+    graph: Graph, shapes: Mapping[str, Shape], overlay: Overlay, formats: Collection[str], apart: Collection[str]
+) -> Graph:
     """Return the graph with one layer for a PReLU and the layer that alone writes its input, if the overlay runs both as one.
 
-    They stay as they are if one of their layers in the prototxt is in ``apart``.
+    They stay as they are if one of their layers in the prototxt is in ``apart``, or the PReLU's top is not among the blobs with
+    ``formats``.
     """
     folded = dict(graph.folded)
 
     def join(first: Layer, second: Layer) -> Layer | None:
-        one = _joined(first, second, shapes, overlay, apart)
+        one = _joined(first, second, shapes, overlay, apart) if second.tops[0] in formats else None
         if one is not None:
             folded[second.bottoms[0]] = one.name
         return one

@@ -57,7 +57,7 @@ def plan(
     # layers that the overlay would run as one, but which run on the host
     apart = {name for name, engine in chosen.items() if engine == "host"}
     while True:
-        joined = join_prelu(join_functions(graph, overlay, formats, apart), shapes, overlay, apart)
+        joined = join_prelu(join_functions(graph, overlay, formats, apart), shapes, overlay, formats, apart)
         parts, fused, steps = _scheduled(joined, shapes, target, chosen, placing)
         host = parts.on("host")
         split = {part.name for layer in host if isinstance(layer, JoinedFunction) for part in layer.parts_of_it}

@@ -23,11 +23,16 @@ from .unfold_inputs import unfold_inputs
 
 
 def lower(partition: Partition, target: Arithmetic) -> dict[str, list[Task]] | tuple[str, str]:
-    """Return the Tasks of every layer on the device, or (layer, reason) for the first that does not fit."""
+    """Return the Tasks of every layer on the device, or (layer, reason) for the first that does not fit.
+
+    A blob has no format if only layers on the host have it as long as no layers are joined.
+    """
     tasks: dict[str, list[Task]] = {}
     own = target.overlay.own
     try:
         for layer in partition.on("fpga"):
+            if not target.formats.keys() >= {*layer.bottoms, *layer.tops}:
+                return layer.name, "no format was measured for it"
             tasks[layer.name] = layer.lower(target)
             refusals = (own.refusal(target.overlay, task, target.shapes) for task in tasks[layer.name]) if own else ()
             if (refusal := next(filter(None, refusals), None)) is not None:

@@ -101,3 +101,13 @@ def test_a_compiled_network_of_a_sum_with_relus(tmp_path: Path) -> None:
     save(net, tmp_path / "net.chai")
     again = chai.Net(tmp_path / "net.chai", device="emulator")
     assert np.array_equal(again.forward(DATA)["e"], net.blobs["e"])
+
+
+def test_what_follows_a_function_whose_last_layer_alone_is_on_the_host(tmp_path: Path) -> None:
+    """A product of three runs there, and so does the ReLU after it, of which no format is measured."""
+    product = "a ReLU c -> a\nb Eltwise a c c -> b : eltwise_param { operation: PROD }"
+    net = opened(tmp_path, f"{product}\nm ReLU b -> m\ny Pooling b -> y : {MAX}")
+    reasons = net.offload.plan.partition.reasons
+    assert reasons["m"] == "no format was measured for it" and "b" not in reasons
+    outputs = net.forward(DATA)
+    assert outputs["m"].min() == 0 and outputs["m"].max() > 0

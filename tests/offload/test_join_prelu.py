@@ -80,6 +80,20 @@ def test_without_the_unit_it_runs_on_the_host(tmp_path: Path) -> None:
     assert names(net) == ["c", "m"] and net.offload.plan.partition.reasons["p"] == "no PReLU unit"
 
 
+@pytest.mark.parametrize("affine", [None, {"leaky": False, "prelu": False}])
+def test_on_the_host_without_the_unit_of_its_own(tmp_path: Path, affine: dict[str, bool] | None) -> None:
+    """The convolution could bend sums for it, but no format is measured for its top there."""
+    manifest = json.loads(overlays.load().path.read_text())
+    limits = manifest["tasks"].pop("affine")
+    if affine is not None:
+        manifest["tasks"]["affine"] = limits | affine
+    path = tmp_path / "overlay.json"
+    path.write_text(json.dumps(manifest))
+    for engine in ({}, {"c": "fpga"}):
+        net = planned(tmp_path, f"c Convolution data -> c : {CONV}\np PReLU c -> p", overlay=path, engine=engine)
+        assert names(net) == ["c"] and net.offload.plan.partition.reasons["p"] == "no PReLU unit"
+
+
 def test_a_manifest_needs_signed_multipliers(tmp_path: Path) -> None:
     manifest = json.loads(overlays.load().path.read_text())
     for field in manifest["table"]["fields"]:
