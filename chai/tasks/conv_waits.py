@@ -75,11 +75,11 @@ class _Chunks(NamedTuple):
 def _chunks(overlay: Overlay, conv: Convolved, tile: Tiling) -> _Chunks:
     height, width = conv.source[2:]
     reach = (tile.rows - 1) * conv.window.stride[0] + conv.window.extent(0)
-    first = min(height, reach - conv.window.pad[0]) * width
+    first = max(0, min(height, reach - conv.window.pad[0])) * width  # none where the first tile sees padding alone
     further = tile.rows * conv.window.stride[0] * width
     ports = overlay.array.inputs // overlay.layout.channels_per_word  # each has a plane of some, a run for each chunk
     begins = ports * conv.plane_words[0], conv.first[0] * width, *((first, further) if tile.tiles > 1 else ())
-    rate, _ = overlay.rates(first, gcd(*begins))
+    rate, _ = overlay.rates(first or further, gcd(*begins))
     words = row_words(overlay, conv.weights, conv.group, width) // width
     return _Chunks(words, first, further, min(height, reach) * width, height * width, rate)
 

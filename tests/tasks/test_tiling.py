@@ -80,6 +80,15 @@ def test_constants_and_room(outputs: int, blocks: int, held: float) -> None:
     assert tall.constants == outputs * 16 / 8 + 2 * outputs * tiles  # tables again for each tile
 
 
+@pytest.mark.parametrize(("kernel", "pad"), [(1, 1), (1, 3), (3, 10)])
+def test_a_first_tile_that_sees_padding_alone_waits_for_no_rows(kernel: int, pad: int) -> None:
+    """Tiles are single rows of 300 pixels and more; the image is read as fast as without padding."""
+    source = (1, 8, 3, 300)
+    waits = conv_waits(Z2, convolved(plain(kernel, pad=pad), (8, 8, kernel, kernel), source))
+    assert waits.rows == 0 and min(waits) >= 0
+    assert waits.reading == conv_waits(Z2, convolved(plain(1), (8, 8, 1, 1), source)).reading
+
+
 def test_rows_of_the_next_image_wait_for_room() -> None:
     """By hand: 14 x 14 pixels of 512 channels are 6,272 words of the input buffer's 8,192, so 4,352 of the next image come late.
 
