@@ -279,7 +279,7 @@ class Layer:
     def channel_step(overlay: Overlay) -> int:
         """Return the number that the first channel of a view of a blob must be a multiple of."""
         limits = tasks.find("copy").limits(overlay)
-        return 1 if limits is None else limits.channel_step
+        return overlay.layout.channels_per_word if limits is None else limits.channel_step
 
     def lower(self, target: Arithmetic) -> list[Task]:
         """Return the Tasks of this layer. Raises Unsupported if its numbers do not fit the overlay's arithmetic."""

@@ -81,8 +81,8 @@ class MaxUnpool(Layer):
         if self.pooling.window(whole) != _window() or self.shapes(*bottoms)[0] != whole or whole[3] % SIDE:
             return f"the pooling's windows are not squares of {SIDE}x{SIDE} that cover its bottom"
         limits = overlay.limits("eltwise", EltwiseLimits)
-        if limits is None or not limits.lookup or "PROD" not in limits.operations:
-            return "the overlay has no product, or no tables of codes"
+        if limits is None or not limits.lookup or not {"SUM", "PROD"}.issubset(limits.operations):
+            return "the overlay has no product, no sum, or no tables of codes"
         squares = Squares(self, overlay, x[1], (SIDE, SIDE))
         reason = squares.refused(self, overlay, x) or conv_refused(
             self, overlay, _window(whole[2]), (x[1], x[1]), whole

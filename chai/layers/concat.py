@@ -55,11 +55,12 @@ class Concat(Layer):
             if first % step and not picks(overlay):
                 return f"a branch would begin at channel {first}, not at a multiple of {step}"
             first += bottom[1]
+        written = first
         if any(bottom[1] % step for bottom in bottoms[:-1]):
-            apart = (bottoms[0][0], sum(round_up(b[1], step) for b in bottoms), *bottoms[0][2:])
-            if reason := channels_refused(self, overlay, apart, first):
+            written = sum(round_up(bottom[1], step) for bottom in bottoms)
+            if reason := channels_refused(self, overlay, (bottoms[0][0], written, *bottoms[0][2:]), first):
                 return reason
-        return self.beyond(overlay, "copy", size=max(bottoms[0][2:]), channels=first)
+        return self.beyond(overlay, "copy", size=max(bottoms[0][2:]), channels=written)
 
     def lower(self, target: Arithmetic) -> list[Task]:
         """Return a Copy of each branch; if one begins within a word, into a blob with gaps, and a Task that closes the gaps."""

@@ -119,7 +119,8 @@ class Deconvolution(WindowLayer):
         parts = target.blob_between(top, "parts", (n, squares.total, *size), format)
         whole = cast("Conv", self._convolution(target, self.bottoms[0]))
         work = [phase.of(whole, stride) for phase in each]
-        if len({task.merge_key() for task in work}) == 1 and whole.group == 1:
+        fits = self.beyond(target.overlay, "conv", channels=squares.total) is None
+        if len({task.merge_key() for task in work}) == 1 and whole.group == 1 and fits:
             gaps = [squares.apart - squares.channels] * (len(work) - 1) + [0]
             joint = replace(type(whole).merged(work, gaps, parts), origin=self.origin)
             return [joint, *squares.interleave(self, target, parts)]

@@ -12,6 +12,7 @@ import pytest
 import chai
 from chai import overlay as overlays
 from chai.artifact.save import save
+from chai.codegen.compile import chain
 from chai.tasks import Task
 from tests.passes.common import network
 
@@ -146,6 +147,37 @@ def test_a_manifest_without_the_unit_refuses(tmp_path: Path, name: str, changes:
     net.forward(DATA)
     assert net.offload.plan.partition.reasons["d"] == reason
     assert len(net.schedule.segments) == 2
+
+
+UNPOOL = (
+    "p Pooling c -> p places : pooling_param { kernel_size: 2 stride: 2 }\n"
+    "d Upsample p places -> d : upsample_param { upsample_h: 6 upsample_w: 8 }"
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "changes"),
+    [
+        (NETS["squares of pixels"][0], {"copy": None}),
+        (NETS["deconvolution"][0], {"copy": None}),
+        (NETS["deconvolution"][0], {"conv": {"channels_max": 24}}),
+        (f"a Convolution data -> a : {C.replace('16', '11')}\nd Concat a a c -> d", {"copy": {"channels_max": 40}}),
+        (UNPOOL, {"eltwise": {"operations": ["PROD"]}}),
+    ],
+)
+def test_an_overlay_with_less_takes_its_descriptors(tmp_path: Path, lines: str, changes: dict[str, Any]) -> None:
+    """Not only the emulator, which has no limits, and the numbers are those of the whole overlay."""
+    shape, path = (2, 8, 6, 8), without(tmp_path, **changes)
+    data = np.random.default_rng(0).uniform(-1, 1, shape).astype(np.float32)
+    nets = [
+        network(tmp_path, HEAD + lines + TAIL, shape, device="emulator", **each) for each in ({}, {"overlay": path})
+    ]
+    wanted, top = (net.forward(data)["y"] for net in nets)
+    assert np.sqrt(((top - wanted) ** 2).mean() / (wanted**2).mean()) < 0.03
+    net, overlay = nets[1], overlays.load(path)
+    for step in net.schedule.segments:
+        segment = chain(step.work(overlay, net.offload.plan.device_shapes, net.schedule.views))
+        assert segment.cycles > 0
 
 
 @pytest.mark.parametrize(
