@@ -70,7 +70,8 @@ def row_step(overlay: Overlay, window: Window, width: int) -> int:
 def strips(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> list[Span]:
     """Return the fewest strips of a convolution's output, of nearly the same width; none if the overlay has none that fit.
 
-    The input buffer holds the rows of one row of the output and the new ones of the next.
+    They are two at least, even where windows with a stride leave out so many columns that one would fit. The input buffer holds
+    the rows of one row of the output and the new ones of the next.
     """
     if "input_row" not in overlay.descriptor.zeros:
         return []
@@ -80,9 +81,10 @@ def strips(overlay: Overlay, window: Window, weights: Shape, group: int, source:
     widest = (ring_words(overlay) // (rows * row_words(overlay, weights, group, 1)) - extent) // stride + 1
     if widest < 1:
         return []
-    each = ceil_div(columns, ceil_div(columns, widest))
+    each = ceil_div(columns, max(2, ceil_div(columns, widest)))
     pieces = [(first, min(each, columns - first)) for first in range(0, columns, each)]
-    return [] if pieces[-1][0] * stride - window.pad[1] >= source[3] else pieces  # the last one would be padding alone
+    # the last one would be padding alone
+    return [] if len(pieces) == 1 or pieces[-1][0] * stride - window.pad[1] >= source[3] else pieces
 
 
 def beyond_strips(overlay: Overlay, window: Window, weights: Shape, group: int, source: Shape) -> str | None:

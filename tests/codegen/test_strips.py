@@ -82,6 +82,20 @@ def test_a_network_is_cut_where_rows_do_not_fit(tmp_path: Path) -> None:
     assert answer.tobytes() == wanted.tobytes()
 
 
+@pytest.mark.parametrize(("kernel", "columns"), [(1, [(0, 2), (2, 2)]), (9, [])])
+def test_columns_that_a_stride_leaves_out_save_no_strip(
+    tmp_path: Path, kernel: int, columns: list[tuple[int, int]]
+) -> None:
+    """Of 11 columns in 3 words each all but the last are read, and the input buffer has 32: a strip of all is no strip."""
+    source = np.random.default_rng(4).uniform(-1, 1, (1, 40, 1, 11)).astype(np.float32)
+    lines = f"c Convolution data -> c : convolution_param {{ num_output: 8 kernel_h: 1 kernel_w: {kernel} stride: 3 }}"
+    net = network(tmp_path, lines, source.shape, device="emulator", overlay=tight(tmp_path, 32))
+    wanted = net.forward(source)["c"]
+    assert [piece.columns for step in net.schedule.segments for piece in compiled(net).pieces] == columns
+    save(net, tmp_path / "net.chai")
+    assert np.array_equal(chai.Net(tmp_path / "net.chai", overlay=net.overlay.path).forward(source)["c"], wanted)
+
+
 def test_an_overlay_without_their_fields_refuses_such_rows(tmp_path: Path) -> None:
     net = planned(tmp_path, tight(tmp_path, fields=False))
     assert net.offload.plan.partition.reasons["b"] == "3 input rows take 3,840 bytes, the overlay stages 2,048"
