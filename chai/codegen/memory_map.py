@@ -230,7 +230,7 @@ def regions(
     blobs = dict.fromkeys([*reads, *writes, *(b for sources, target in moves for b in (*sources, target))])
     blobs.update(dict.fromkeys(_in_common(blobs, shapes, views)))
     wholes = {blob: outermost(blob, views, blobs) for blob in blobs}
-    inputs = [blob for blob in reads if wholes[blob][0] == blob or wholes[blob][0] not in reads]
+    inputs = _outer(reads, wholes, shapes)
     regions = _regions(wholes, inputs, writes)
     lengths = {blob: blob_bytes(shapes[blob], layout) for blob in blobs}
     room = {blob: spaced(length) for blob, length in lengths.items()}
@@ -247,6 +247,18 @@ def regions(
         parent = None if blob == whole else whole
         places[blob] = Placed((regions[whole] << REGION) + starts[whole], lengths[blob], parent, first)
     return Regions(places, inputs, list(writes), sizes)
+
+
+def _outer(blobs: Iterable[str], wholes: Mapping[str, View], shapes: Mapping[str, Shape]) -> list[str]:
+    """Return the blobs that are no parts of others among them."""
+    ends: dict[str, int] = {}  # of each outermost blob, where the parts so far end
+    outer = set()
+    for blob in sorted(blobs, key=lambda blob: (wholes[blob].first_channel, -shapes[blob][1])):
+        whole, first = wholes[blob]
+        if first + shapes[blob][1] > ends.get(whole, 0):
+            ends[whole] = first + shapes[blob][1]
+            outer.add(blob)
+    return [blob for blob in blobs if blob in outer]
 
 
 def _in_common(blobs: Collection[str], shapes: Mapping[str, Shape], views: Mapping[str, View]) -> list[str]:

@@ -238,6 +238,23 @@ def test_a_piece_of_a_slice_keeps_its_whole() -> None:
     run(segment, memory_map)
 
 
+def test_an_input_that_is_a_part_of_another_one_is_not_stored_twice() -> None:
+    """Of a Concat in a later segment, whose bottom "a" the host has, and a slice of it: a last plane has other channels too."""
+    views = {"piece": View("a", 0), "a": View("whole", 0), "rest": View("whole", 32)}
+    shapes = {"a": (2, 32, 2, 3), "whole": (2, 64, 2, 3), "rest": (2, 32, 2, 3), "b": (2, 20, 2, 3)}
+    moves = [(("piece",), "b"), (("x",), "rest"), (("whole",), "c")]
+    segment = Segment(
+        {**shapes, "piece": (2, 20, 2, 3), "x": (2, 32, 2, 3), "c": (2, 64, 2, 3)},
+        views,
+        moves,
+        ["piece", "a", "x"],
+        ["b", "c"],
+    )
+    memory_map = segment.lay()
+    assert memory_map.given == ["a", "x"]
+    run(segment, memory_map)
+
+
 def test_a_blob_that_is_given_and_asked_for() -> None:
     memory_map = replace(line("ab"), writes=["a", "b"]).lay()
     assert [split(memory_map.blobs[b].offset)[0] for b in "ab"] == [BOTH, OUTPUT]
