@@ -14,7 +14,7 @@ from typing import Any
 from chai.blob import Array
 from chai.env import env
 from chai.errors import UsageError
-from chai.images.opencv import PixelNumbers, blob_of, channel_means
+from chai.images.opencv import PixelNumbers, blob_of, channel_means, factor_of
 from chai.net import Net as ChaiNet
 from chai.runtime.batches import input_of, numbers
 from chai.util.lazy_numpy import np
@@ -33,13 +33,13 @@ class CvNet:
         self._every = False
 
     def setInput(self, blob: Any, name: str = "", scalefactor: float = 1.0, mean: Any = None) -> None:  # noqa: N802
-        """Feed an input, the first one without a name: (blob - mean per channel) * scalefactor."""
+        """Feed a copy to an input, the first one without a name: (blob - mean per channel) * scalefactor."""
         name = input_of(self.net.graph, self.net.name, name or next(iter(self.net.inputs), ""))
-        array = numbers(name, blob)
-        means = channel_means("setInput", () if mean is None else mean, array.shape[1] if array.ndim > 1 else 1)
+        array, scale = numbers(name, blob, own=True), factor_of("setInput", scalefactor)
+        means = channel_means("setInput", mean, array.shape[1] if array.ndim > 1 else 1)
         if means.any():
             array = array - means.astype(np.float32).reshape(-1, *[1] * (array.ndim - 2))
-        self._feeds[name] = array if scalefactor == 1 else array * np.float32(scalefactor)
+        self._feeds[name] = array if scale == 1 else array * np.float32(scale)
 
     def forward(self, outputName: str | Sequence[str] | None = None) -> Any:  # noqa: N803
         """Run the network; return the output of its last layer, or of the layer of that name; a tuple for several names."""
@@ -124,9 +124,10 @@ def blobFromImages(  # noqa: N802
     ddepth: int = CV_32F,
 ) -> Array:
     """Return several images as one blob, see ``blobFromImage``."""
-    if ddepth not in (CV_8U, CV_32F):
+    if ddepth not in (CV_8U, CV_32F, None):
         raise UsageError(f"blobFromImage: ddepth {ddepth}: expected CV_32F ({CV_32F}) or CV_8U ({CV_8U})")
-    return blob_of(images, size, crop, PixelNumbers(scalefactor, mean, swapRB, ddepth == CV_8U))
+    scale = factor_of("blobFromImage", scalefactor)
+    return blob_of(images, size, crop, PixelNumbers(scale, mean, swapRB, ddepth == CV_8U))
 
 
 def own(module: str, asked: str, name: str) -> Any:

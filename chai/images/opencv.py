@@ -31,10 +31,10 @@ class PixelNumbers(NamedTuple):
     bytes_wanted: bool = False
 
 
-def blob_of(images: Iterable[Any], size: Sequence[int], crop: bool, numbers: PixelNumbers) -> Array:
+def blob_of(images: Iterable[Any], size: Sequence[int] | None, crop: bool, numbers: PixelNumbers) -> Array:
     """Return images (H, W), (H, W, 3) or (H, W, 4), of bytes or floats, as a blob (N, C, height, width).
 
-    ``size``   width and height; (0, 0): those of the first image
+    ``size``   width and height; (0, 0) or None: those of the first image
     ``crop``   cut the centre instead of changing the proportions
 
     Raises UsageError for what is no image, or has another size or number of channels than the first.
@@ -42,7 +42,7 @@ def blob_of(images: Iterable[Any], size: Sequence[int], crop: bool, numbers: Pix
     items = []
     for image in images:
         pixels = _pixels(image)
-        width, height = _size(size) if any(size) else pixels.shape[1::-1]
+        width, height = _size(size) if size is not None and any(size) else pixels.shape[1::-1]
         elements = height * width * pixels.shape[2]
         if elements > limits().blob_elements:
             raise UsageError("blobFromImage: " + limits().exceeded("blob_elements", elements))
@@ -57,10 +57,17 @@ def blob_of(images: Iterable[Any], size: Sequence[int], crop: bool, numbers: Pix
     return np.stack(items)
 
 
+def factor_of(call: str, scale: Any) -> float:
+    """Return a scale factor, 1 for None, as in OpenCV. Raises UsageError for what is no number."""
+    if not isinstance(scale, (int, float, np.integer, np.floating, type(None))):
+        raise UsageError(f"{call}: scalefactor {scale!r}: expected a number")
+    return 1.0 if scale is None else float(scale)
+
+
 def channel_means(call: str, mean: Any, channels: int) -> Array:
-    """Return the mean of each channel, 0 where ``mean`` has none, as in OpenCV. Raises UsageError for more than 4."""
+    """Return the mean of each channel, 0 where ``mean`` (or None) has none, as in OpenCV. Raises UsageError for more than 4."""
     try:
-        values = np.asarray(mean, np.float64).ravel()
+        values = np.asarray(() if mean is None else mean, np.float64).ravel()
     except (TypeError, ValueError):
         raise UsageError(f"{call}: mean {mean!r}: expected a number, or one per channel") from None
     if len(values) > 4:

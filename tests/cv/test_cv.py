@@ -185,6 +185,33 @@ def test_means_that_opencv_does_not_take(tmp_path: Path, shape: tuple[int, ...],
     assert np.array_equal(net.forward(), np.ones(shape))
 
 
+@needs_opencv
+@pytest.mark.parametrize("option", ["scalefactor", "size", "mean", "swapRB", "crop", "ddepth"])
+def test_none_is_the_default_as_in_opencv(option: str) -> None:
+    import cv2
+
+    pixels = np.random.default_rng(6).integers(0, 256, (4, 5, 3), np.uint8)
+    blobs = [module.dnn.blobFromImage(pixels, **{option: None}) for module in (cv2, cv)]
+    assert np.array_equal(*blobs)
+
+
+def test_a_blob_is_copied_where_it_is_set(tmp_path: Path) -> None:
+    x = np.ones((1, 3, 2, 4), np.float32)
+    net = cv.dnn.readNetFromCaffe(identity(tmp_path, x.shape))
+    net.setInput(x)
+    x[...] = 7
+    assert np.array_equal(net.forward(), np.ones(x.shape))
+
+
+@pytest.mark.parametrize("scale", [[1.0, 2.0, 3.0], np.ones(4), "2", 1j], ids=str)
+def test_factors_that_are_no_numbers(tmp_path: Path, scale: Any) -> None:
+    net = cv.dnn.readNetFromCaffe(identity(tmp_path, (1, 3, 2, 4)))
+    with pytest.raises(chai.UsageError, match=r"setInput: scalefactor .* expected a number"):
+        net.setInput(np.ones((1, 3, 2, 4), np.float32), scalefactor=scale)
+    with pytest.raises(chai.UsageError, match=r"blobFromImage: scalefactor .* expected a number"):
+        cv.dnn.blobFromImage(np.ones((2, 4, 3), np.uint8), scale)
+
+
 def test_either_order_another_device_and_a_compiled_network(folder: Path) -> None:
     files = folder / "edges.prototxt", folder / "edges.caffemodel"
     x = cv.dnn.blobFromImages([np.load(folder / "a.npy")], 1 / 255, (30, 20))
