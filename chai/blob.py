@@ -25,9 +25,9 @@ def given_shape(blob: str, value: Any) -> Shape:
     try:
         return tuple(map(index, value))
     except TypeError:
-        words = repr(value) if isinstance(value, (tuple, list)) else f"a {type(value).__name__}"
         raise UsageError(
-            f"input {blob!r}: expected a shape, found {words}", hint="whole numbers, for example (1, 3, 224, 224)"
+            f"input {blob!r}: expected a shape, found {repr(value)[:80]}",
+            hint="whole numbers, for example (1, 3, 224, 224)",
         ) from None
 
 

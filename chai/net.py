@@ -431,7 +431,7 @@ class Net(Shared):
         if shapes and not renewed and all(blob in known and shapes.get(blob) == size for blob, size in inputs.items()):
             return
         sizes = {b: shapes.get(b) or s for b, s in known.items()}
-        sizes |= {input_of(self.graph, self.name, b): tuple(s) for b, s in inputs.items()}
+        sizes |= {input_of(self.graph, self.name, b): s for b, s in inputs.items()}
         self._shapes = self._source.sized({b: s for b, s in sizes.items() if s is not None}, renewed)
 
     def _release(self) -> None:

@@ -6,6 +6,7 @@ import gc
 import logging
 import weakref
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,6 +99,62 @@ def test_sizes_follow_the_data_and_a_refused_size_changes_nothing(two: Path) -> 
 def test_wrong_inputs(two: Path, args: tuple[object, ...], inputs: dict[str, object], words: str) -> None:
     with pytest.raises(chai.UsageError, match=words):
         chai.Net(two).forward(*args, **inputs)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "words"),
+    [
+        ("prototxt", 3, r"prototxt: expected str \| Path \| bytes, found int"),
+        ("caffemodel", b"x", "caffemodel: expected .*, found bytes"),
+        ("batch", "2", r"batch: expected int \| None, found str"),
+        ("batch", 1.5, r"batch: expected int \| None, found float"),
+        ("bits", None, "bits: expected int, found NoneType"),
+        ("scheme", A, "scheme: expected .*, found ndarray"),
+        ("phase", 1, "phase: expected str, found int"),
+        ("level", "1", "level: expected int, found str"),
+        ("stages", None, "stages: expected .*, found NoneType"),
+        ("shapes", [1, 3], "shapes: expected .*, found list"),
+        ("shapes", {"a": 3}, "input 'a': expected a shape, found 3"),
+        ("shapes", {"a": (2.5, 3)}, r"input 'a': expected a shape, found \(2.5, 3\)"),
+        ("keep", None, "keep: expected .*, found NoneType"),
+        ("engine", "host", "engine: expected .*, found str"),
+        ("place", None, "place: expected .*, found NoneType"),
+        ("overlay", 2, "overlay: expected .*, found int"),
+        ("detect", 2, "detect: expected .*, found int"),
+        ("start_layer", 3, "start_layer: expected str, found int"),
+        ("device", 3, "there is no device 3"),
+    ],
+)
+def test_options_of_another_type(two: Path, option: str, value: Any, words: str) -> None:
+    with pytest.raises(chai.ChaiError, match=words):
+        chai.Net(**{"prototxt": two, option: value})
+
+
+def test_numbers_of_numpy_are_options_and_sizes(two: Path) -> None:
+    net = chai.Net(
+        two, batch=np.int64(4), level=np.int32(0), start_layer=None, stages=frozenset(), shapes={"a": [2, 3]}
+    )
+    assert net.shapes["n"] == (4, 3)
+    net.reshape(a=np.array([5, 3]), b=iter((5, 3)))
+    assert net.shapes["n"] == (5, 3)
+    net.reshape(a=np.array([5, 3]))
+    assert net.shapes["n"] == (5, 3)
+
+
+@pytest.mark.parametrize("size", [None, 3, "2x3", (2.5, 3), ("2", "3"), ((2,), 3)], ids=str)
+def test_sizes_that_are_none(two: Path, size: Any) -> None:
+    net = chai.Net(two)
+    with pytest.raises(chai.UsageError, match="input 'a': expected a shape"):
+        net.reshape(a=size)
+    assert net.forward(A, B)["n"].shape == (2, 3)
+
+
+def test_one_stage_may_be_text(tmp_path: Path) -> None:
+    (tmp_path / "staged.prototxt").write_text(
+        'input: "x" input_shape { dim: [2, 3] } layer { name: "y" type: "AbsVal" bottom: "x" top: "y" }'
+        'layer { name: "z" type: "AbsVal" bottom: "y" top: "z" include { stage: "deploy" } }'
+    )
+    assert chai.Net(tmp_path / "staged.prototxt", stages="deploy").outputs == ["z"]
 
 
 def test_perf_accounts_for_every_layer(two: Path) -> None:

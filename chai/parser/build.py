@@ -43,7 +43,7 @@ class NetState:
             raise ModelError(f"phase {phase!r} does not exist; expected TRAIN or TEST")
         self.phase = phase
         self.level = level
-        self.stages = set(stages)
+        self.stages = {stages} if isinstance(stages, str) else set(stages)
 
     def __str__(self) -> str:
         return f"phase {self.phase}" + (f" and stage {', '.join(sorted(self.stages))}" if self.stages else "")

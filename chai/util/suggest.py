@@ -9,7 +9,7 @@ def nearest(name: str, known: Iterable[str], count: int = 1, cutoff: float = 0.6
     """Return the known names that are most like ``name``, at most ``count``, the nearest first."""
     from difflib import get_close_matches  # not needed unless a name is wrong
 
-    return get_close_matches(name, list(known), count, cutoff)
+    return get_close_matches(str(name), list(known), count, cutoff)  # of Python callers that pass no text, too
 
 
 def did_you_mean(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, fields
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, MISSING, dataclass, field, fields
+from numbers import Integral
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Shape
@@ -19,14 +21,25 @@ if TYPE_CHECKING:
     from ..plugins.loading import Sources
 
 
-def option(default: Any, help: str = "", *, choices: Sequence[Any] = (), settled: bool = False) -> Any:
+PATH = (str, PathLike)
+
+
+def option(
+    default: Any,
+    help: str = "",
+    *,
+    choices: Sequence[Any] = (),
+    settled: bool = False,
+    types: type | tuple[type, ...] = object,
+) -> Any:
     """Return a field of ``Options``.
 
     ``help``      of the command-line option
     ``choices``   allowed values; none: any
     ``settled``   whether a .chai file has a value for it that cannot be changed
+    ``types``     of its values; None is one, too, if the default is None or ""
     """
-    return field(default=default, metadata={"help": help, "choices": choices, "settled": settled})
+    return field(default=default, metadata={"help": help, "choices": choices, "settled": settled, "types": types})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,18 +47,21 @@ class Reading:
     """The options that say how the files of a network are read, for every function that opens one."""
 
     overlay: str | Path | None = option(
-        None, f"overlay, see chai devices, or path of an overlay.json (default: {usual})"
+        None, f"overlay, see chai devices, or path of an overlay.json (default: {usual})", types=PATH
     )
     custom: Sources | None = option(None, "load custom layers from a file (.py, .xml) or folder and run its code")
-    batch: int | None = option(None, "images per pass")
-    phase: str = option("TEST", "phase of include and exclude rules", settled=True)
-    level: int = option(0, settled=True)
-    stages: Sequence[str] = option((), "add a stage of include and exclude rules", settled=True)
-    shapes: Mapping[str, Shape] | None = option(None, "set the size of an input, e.g. data=1x3x224x224")
+    batch: int | None = option(None, "images per pass", types=Integral)
+    phase: str = option("TEST", "phase of include and exclude rules", settled=True, types=str)
+    level: int = option(0, settled=True, types=(Integral, type(None)))
+    stages: Sequence[str] = option((), "add a stage of include and exclude rules", settled=True, types=Iterable)
+    shapes: Mapping[str, Shape] | None = option(None, "set the size of an input, e.g. data=1x3x224x224", types=Mapping)
     strict: bool = option(False, "refuse fields outside Caffe's schema (default: warn)")
     jit: bool = option(True, "run custom layers as plain Python")
     detect: Mapping[str, Any] | str | None = option(
-        None, "head of a detector, whose boxes become an output: its name, or keys of [detect]", settled=True
+        None,
+        "head of a detector, whose boxes become an output: its name, or keys of [detect]",
+        settled=True,
+        types=(Mapping, str),
     )
 
     @property
@@ -58,38 +74,47 @@ class Reading:
 class Options(Reading):
     """The arguments of Net, which describes them."""
 
-    prototxt: str | Path | bytes
-    caffemodel: str | Path | None = None
+    prototxt: str | Path | bytes = option(MISSING, types=(*PATH, bytes))
+    caffemodel: str | Path | None = option(None, types=PATH)
     device: str | Device | None = option(None, "device to run on, see chai devices")
     _: KW_ONLY
-    keep: str | Sequence[str] = "outputs"
-    engine: Mapping[str, str] | None = option(None, "choose the engine of a layer")
+    keep: str | Sequence[str] = option("outputs", types=Iterable)
+    engine: Mapping[str, str] | None = option(None, "choose the engine of a layer", types=Mapping)
     place: str | Path = option(
         LIMITS,
         "what runs on the overlay: all that its limits allow; or cost, the segments that are no faster on the board's "
         "processor by the manifest's host model; or by FILE of chai devices --measure",
         settled=True,
+        types=PATH,
     )
-    start_layer: str = option("", settled=True)
-    end_layer: str = option("", settled=True)
+    start_layer: str = option("", settled=True, types=str)
+    end_layer: str = option("", settled=True, types=str)
     calibrate: Any = None
     bits: int = option(
         8,
         "width of the formats that chai chooses if the prototxt has no precision_param",
         choices=(8, 6),
         settled=True,
+        types=Integral,
     )
     scheme: str | None = option(
         None,
         "thresholds (Xilinx) or powers of two (DynamicFixed) (default: the overlay's first: Xilinx if it has both)",
         choices=SCHEMES,
         settled=True,
+        types=str,
     )
     autotune: bool = option(False, "time the implementations of custom layers once and use the fastest")
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            value, choices = getattr(self, one.name), one.metadata.get("choices")
+            value, choices, types = (
+                getattr(self, one.name),
+                one.metadata.get("choices"),
+                one.metadata.get("types", object),
+            )
+            if not (isinstance(value, types) or (value is None and one.default in (None, ""))):
+                raise UsageError(f"{one.name}: expected {one.type}, found {type(value).__name__}")
             if choices and value is not None and value not in choices:
                 raise UsageError(f"{one.name} {value!r}: expected {' or '.join(map(str, choices))}")
 
