@@ -12,6 +12,7 @@ from ..errors import UsageError
 from ..graph import Layer
 from ..net import Net
 from ..plugins.layer import CustomLayer
+from ..runtime.batches import numbers
 from ..runtime.dump import read_dump
 from ..runtime.host.layer import run_layer as run_step
 from ..util.lazy_numpy import np
@@ -27,9 +28,10 @@ def run_layer(
                 (``Net(..., keep="all")``)
     ``jit``     False: a custom layer runs as plain Python, so that a debugger can step into it
 
-    Raises UsageError for an unknown layer or missing inputs, and the errors of the layer.
+    Raises UsageError for an unknown layer, missing inputs or a closed network, and the errors of the layer.
     """
     graph = net.graph
+    net._check_open()
     layers = graph.members(name)
     if not layers:
         names = [*graph.by_name, *graph.composed]
@@ -39,10 +41,10 @@ def run_layer(
     if name in graph.composed and not tops:
         hint = f"load the prototxt, or name one of its parts: {', '.join(graph.composed[name].parts[:12])}"
         raise UsageError(f"layer {name!r} is composed, and {net.name} was compiled without its ends", hint=hint)
-    arrays = [None if b is None else np.asarray(b, np.float32, order="C") for b in _inputs(net, name, bottoms, inputs)]
+    arrays = [*_inputs(net, name, bottoms, inputs)]
     if len(arrays) != len(bottoms):
         raise UsageError(f"layer {name!r} has {len(bottoms)} bottoms, found {len(arrays)} arrays")
-    values = {blob: array for blob, array in zip(bottoms, arrays) if blob is not None and array is not None}
+    values = {b: numbers(graph.caffe_name(b), array, own=True) for b, array in zip(bottoms, arrays) if b is not None}
     for layer in layers:
         values.update(zip(layer.tops, _run(layer, [values[b] for b in layer.bottoms], jit)))
     return {graph.caffe_name(blob): values[blob] for blob in tops}

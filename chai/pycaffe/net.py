@@ -22,7 +22,7 @@ from ..graph import Layer
 from ..offload.headroom import IMAGES
 from ..parser.caffemodel import Weights, check_fit, write_caffemodel
 from ..passes.infer_shapes import Renewed, infer_shapes
-from ..runtime.batches import ahead
+from ..runtime.batches import ahead, numbers
 from ..runtime.host.layer import check_weights, run_layer
 from ..runtime.perf import PerfInfo
 from ..runtime.renewing import Renewing, Written
@@ -165,14 +165,14 @@ class Net:
     def forward_all(self, blobs: Sequence[str] | None = None, **kwargs: Any) -> dict[str, Array]:
         """Run any number of items in batches of the net's size, the last padded with zeros; return copies, in order."""
         self._check_inputs(kwargs)
-        arrays = {name: np.asarray(values) for name, values in kwargs.items()}
+        arrays = {n: v if isinstance(v, np.ndarray) else numbers(n, v) for n, v in kwargs.items()}
         items = {len(a) if a.ndim else 0 for a in arrays.values()}
         if len(items) != 1 or 0 in items:
             raise UsageError(f"forward_all: expected the same number of items for every input, found {sorted(items)}")
         total, size = items.pop(), self._batch
         parts_of: dict[str, list[Array]] = {}
         self._take_params()
-        first = {name: np.asarray(arrays[name][: max(size, IMAGES)], np.float32) for name in self.net.inputs}
+        first = {name: numbers(name, arrays[name][: max(size, IMAGES)]) for name in self.net.inputs}
         ahead(self.net, (first,), dict)
         for at in range(0, total, size):
             batch: dict[str, Any] = {n: a[at : at + size] for n, a in arrays.items()}
@@ -298,7 +298,7 @@ class Net:
         if inputs:
             self._check_inputs(inputs)
         for name, values in inputs.items():
-            blob, array = self.blobs[name], np.asarray(values)
+            blob, array = self.blobs[name], numbers(name, values)
             try:
                 if array.ndim and array.shape[0] == blob.shape[0]:
                     blob.data[...] = array

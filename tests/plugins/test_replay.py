@@ -112,6 +112,31 @@ def test_what_cannot_be(tmp_path: Path) -> None:
         chai.run_layer(net, "first", [DATA[0]])
 
 
+@pytest.mark.parametrize("wrong", [None, "x", DATA.astype(np.complex64), [[1.0], [2.0, 3.0]]], ids=str)
+def test_what_is_no_input(tmp_path: Path, wrong: Any) -> None:
+    with pytest.raises(chai.UsageError, match="input 'data': expected numbers"):
+        chai.run_layer(make(tmp_path), "first", [wrong])
+
+
+def test_tops_are_no_views_of_the_inputs(tmp_path: Path) -> None:
+    net = network(tmp_path, "flat Flatten data -> f", SHAPE, device="float", keep="all")
+    data = DATA.copy()
+    net.forward(data)
+    for inputs in ([data], None):
+        top = chai.run_layer(net, "flat", inputs)["f"]
+        top[...] = 7
+    assert np.array_equal(data, DATA)
+    assert np.array_equal(net.blobs["data"], DATA)
+
+
+@pytest.mark.parametrize("device", ["float", "emulator"])
+def test_a_closed_network(tmp_path: Path, device: str) -> None:
+    net = make(tmp_path, device=device)
+    net.close()
+    with pytest.raises(chai.UsageError, match="is closed"):
+        chai.run_layer(net, "first", [DATA])
+
+
 def test_what_it_raises_is_what_the_network_raises(tmp_path: Path) -> None:
     net = make(tmp_path, custom={"mine": lambda x: 1 / 0})
     with pytest.raises(chai.PluginError, match=rf"layer 'mine' .*{__file__}:\d+: ZeroDivisionError"):

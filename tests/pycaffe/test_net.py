@@ -251,6 +251,13 @@ def test_wrong_inputs(steps: caffe.Net, inputs: dict[str, object], words: str) -
         steps.forward(**inputs)
 
 
+@pytest.mark.parametrize("wrong", [None, [["a"], ["b"]], X.astype(np.complex64), [[1.0], [2.0, 3.0]]], ids=str)
+def test_inputs_that_are_no_numbers(steps: caffe.Net, wrong: Any) -> None:
+    for forward in (steps.forward, steps.forward_all):
+        with pytest.raises(chai.UsageError, match="input 'data': expected numbers"):
+            forward(data=wrong)
+
+
 @pytest.mark.parametrize(
     ("names", "words"),
     [
