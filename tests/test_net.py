@@ -149,6 +149,12 @@ def test_sizes_that_are_none(two: Path, size: Any) -> None:
     assert net.forward(A, B)["n"].shape == (2, 3)
 
 
+@pytest.mark.parametrize("batches", [None, 3, A.sum()], ids=str)
+def test_a_stream_of_what_has_no_batches(two: Path, batches: Any) -> None:
+    with pytest.raises(chai.UsageError, match="stream: expected batches, found"):
+        list(chai.Net(two).stream(batches))
+
+
 def test_one_stage_may_be_text(tmp_path: Path) -> None:
     (tmp_path / "staged.prototxt").write_text(
         'input: "x" input_shape { dim: [2, 3] } layer { name: "y" type: "AbsVal" bottom: "x" top: "y" }'

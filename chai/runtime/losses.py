@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import Any
 
 from ..blob import Array
+from ..errors import UsageError
 from ..graph import Graph, Layer
 from ..util.lazy_numpy import np
 from .batches import numbers
@@ -34,11 +35,20 @@ class Losses:
         return {name: numbers(name, inputs.pop(name), own) for name in self.labels if name in inputs}
 
     def apart(self, batches: Iterable[Any]) -> tuple[Iterator[Any], deque[dict[str, Array]]]:
-        """Return the batches of a stream without labels, and a queue to which copies of each batch's labels are added."""
+        """Return the batches of a stream without labels, and a queue to which copies of each batch's labels are added.
+
+        Raises UsageError for what has no batches.
+        """
         queue: deque[dict[str, Array]] = deque()
+        try:
+            source = iter(batches)
+        except TypeError:
+            raise UsageError(
+                f"stream: expected batches, found {type(batches).__name__}", hint="a list of them"
+            ) from None
 
         def unlabelled() -> Iterator[Any]:
-            for batch in batches:
+            for batch in source:
                 inputs = dict(batch) if isinstance(batch, Mapping) else batch
                 queue.append(self.taken(inputs, own=True) if isinstance(inputs, dict) else {})
                 yield inputs

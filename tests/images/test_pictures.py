@@ -258,6 +258,19 @@ def test_a_network_reads_pictures_as_bytes(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
+    ("pictures", "words"),
+    [
+        ("cat.png", "expected a list of pictures, found cat.png"),
+        ([None], "expected a picture or its file, found NoneType"),
+        (np.zeros((2, 5, 7, 3), np.uint8), "expected a picture or its file, found ndarray"),
+    ],
+)
+def test_what_is_no_list_of_pictures(tmp_path: Path, pictures: Any, words: str) -> None:
+    with pytest.raises(UsageError, match=f"preprocess: {words}"):
+        net_of(tmp_path, replace(WAYS["all"], resize=(9, 11))).preprocess(pictures)
+
+
+@pytest.mark.parametrize(
     ("array", "words", "hint"),
     [
         (np.zeros((2, 5, 7, 3), np.float32), "pictures of float32: expected bytes", "preprocessed already"),
