@@ -129,7 +129,11 @@ def at_most(seconds: float) -> Iterator[None]:
 
 
 def _reason(where: RunningLayer, error: BaseException) -> tuple[str, str | None]:
-    text = imported(re.sub(r"\x1b\[[0-9;]*m", "", str(error)).strip())
+    try:
+        words = str(error)
+    except Exception as fault:  # of the exception's own __str__
+        return f"(its text ended in {type(fault).__name__})", None
+    text = imported(re.sub(r"\x1b\[[0-9;]*m", "", words).strip())
     missing = re.search(r"[Uu]nknown attribute '(\w+)' of type xChangeLayer|xChangeLayer has no field '(\w+)'", text)
     if missing:
         return _no_field(missing.group(1) or missing.group(2), compiled=bool(missing.group(1)))

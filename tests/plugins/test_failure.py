@@ -212,6 +212,22 @@ def test_what_does_not_compile(tmp_path: Path, function: Any, message: str, hint
     assert "\n" not in str(caught.value)
 
 
+class Mute(Exception):
+    """Has no text."""
+
+    def __str__(self) -> str:
+        raise KeyError("text")
+
+
+def test_an_error_whose_text_is_an_error(tmp_path: Path) -> None:
+    def fails(x: Any) -> None:
+        raise Mute
+
+    chai.custom("mine", jit=False)(fails)
+    with pytest.raises(chai.PluginError, match=r"failed at .*: Mute: \(its text ended in KeyError\)"):
+        one(tmp_path).forward(DATA)
+
+
 @compiles
 def test_compiling_without_scipy(tmp_path: Path) -> None:
     if "scipy" in sys.modules or _installed("scipy"):
