@@ -262,6 +262,8 @@ def _members(owner: ModuleType | type) -> list[Definition]:
 
 
 def _existing(place: str | Path) -> Path:
+    if not str(place):  # which Path takes for the current folder
+        raise PluginError("custom layers: the name of their file or folder is empty")
     path = Path(os.path.realpath(place))  # resolve() fails for links in a circle
     if not path.exists():
         raise PluginError(f"custom layers: {path} does not exist")
