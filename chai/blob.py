@@ -20,7 +20,7 @@ Shape = tuple[int, ...]
 shape_of = attrgetter("shape")  # of an array
 
 
-def given_shape(blob: str, value: Any) -> Shape:
+def shape_for(blob: str, value: Any) -> Shape:
     """Return the shape that an input is to have. Raises UsageError for what is no sequence of whole numbers."""
     try:
         return tuple(map(index, value))

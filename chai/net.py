@@ -9,7 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from .artifact.opening import opened
-from .blob import Array, Shape, given_shape, show
+from .blob import Array, Shape, shape_for, show
 from .devices.base import Device
 from .errors import UsageError
 from .fixed import Format
@@ -117,7 +117,7 @@ class Net(Shared):
         sizes = dict(self.graph.inputs)
         for blob, shape in (options.shapes or {}).items():
             if blob in sizes or not (options.start_layer or options.end_layer):  # else of an input that was cut away
-                sizes[input_of(self.graph, self.name, blob)] = given_shape(blob, shape)
+                sizes[input_of(self.graph, self.name, blob)] = shape_for(blob, shape)
         if options.batch is not None:
             if options.batch < 1:
                 raise UsageError(f"batch {options.batch}: expected at least 1")
@@ -423,7 +423,7 @@ class Net(Shared):
 
     def reshape(self, /, **inputs: Shape) -> None:
         """Set input sizes and compute all shapes. Raises ShapeError and keeps the old sizes if they are impossible."""
-        self._changing(self._resize, {blob: given_shape(blob, shape) for blob, shape in inputs.items()}, {})
+        self._changing(self._resize, {blob: shape_for(blob, shape) for blob, shape in inputs.items()}, {})
 
     def _resize(self, inputs: Mapping[str, Shape], renewed: Renewed) -> None:
         self._source.replaced()

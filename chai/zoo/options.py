@@ -108,12 +108,9 @@ class Options(Reading):
 
     def __post_init__(self) -> None:
         for one in fields(self):
-            value, choices, types = (
-                getattr(self, one.name),
-                one.metadata.get("choices"),
-                one.metadata.get("types", object),
-            )
-            if not (isinstance(value, types) or (value is None and one.default in (None, ""))):
+            value, choices = getattr(self, one.name), one.metadata.get("choices")
+            known = isinstance(value, one.metadata.get("types", object))
+            if not known and not (value is None and one.default in (None, "")):
                 raise UsageError(f"{one.name}: expected {one.type}, found {type(value).__name__}")
             if choices and value is not None and value not in choices:
                 raise UsageError(f"{one.name} {value!r}: expected {' or '.join(map(str, choices))}")
