@@ -42,7 +42,7 @@ class Piece(NamedTuple):
         return not any(some and some[0] for some in self[1:4])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Chain(HostBlobs):
     """The Tasks of one segment, ready to be written to memory.
 

@@ -45,7 +45,7 @@ class Partition:
         return "host"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Plan:
     """A network split between an overlay and the host, for one set of input sizes: pure data.
 

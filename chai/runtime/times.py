@@ -139,7 +139,7 @@ class ModelledTime:
         return ModelledTime, (self.word, self.images, self.ms)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Times:
     """The steps of a forward pass, in order, and what it measured besides; ``chai.PerfInfo`` shows them.
 
