@@ -174,6 +174,10 @@ class OnnxNode:
         self.result("Reshape", blob, shape=BlobShape(tuple(dims)))
         return self.outputs[0]
 
+    def counted(self, blob: str) -> str:
+        """Return a blob, of which another number of images than the file's is refused."""
+        return self.part("Reshape", blob, shape=BlobShape(self.shape_of(blob)))
+
     def spatial(self) -> Shape:
         """Return the shape of the first input. Raises Refused unless it is (N, C, H, W)."""
         shape = self.shape()

@@ -8,6 +8,8 @@ from ..node import OnnxNode
 from ..refusal import Refused
 from . import operator
 
+FAR = 2**31 - 1  # as the end of a slice: that of the axis
+
 
 @operator("Concat")
 def concat(node: OnnxNode) -> None:
@@ -26,19 +28,25 @@ def split(node: OnnxNode) -> None:
     sizes = pieces(node, shape[axis])
     if not all(node.record.outputs):
         raise Refused("an output without a name")
+    equal = len(set(sizes)) == 1 and node.integers("split", 1) is None
+    blob = node.input() if axis or equal else node.counted(node.input())
     if len(sizes) == 1:
-        node.same(node.input())
+        node.same(blob)
     else:
-        points = tuple(int(point) for point in np.cumsum(sizes)[:-1])
-        node.results("Slice", node.input(), axis=axis, slice_point=points)
+        points = () if equal else tuple(int(point) for point in np.cumsum(sizes)[:-1])
+        node.results("Slice", blob, axis=axis, slice_point=points)
 
 
 @operator("Slice")
 def slice_(node: OnnxNode) -> None:
-    blob, shape = node.input(), list(node.shape())
-    for start, end, axis, step in zip(*slices(node, len(shape))):
-        places = taken(start, end, step, shape[axis])
-        if step < 1:
+    blob = node.input()
+    for start, end, axis, step in zip(*slices(node, len(node.shape()))):
+        size = node.shape_of(blob)[axis]
+        places = taken(start, end, step, size)
+        fixed = not axis and (start < 0 or end < FAR)  # images that do not depend on how many there are
+        if fixed and not 0 <= min(start, end) <= end <= size:
+            blob = node.counted(blob)
+        if step < 1 or (fixed and places.stop == size):
             blob = _picked(node, blob, list(places), axis)
             continue
         blob = cut(node, blob, axis, places.start, places.stop)
@@ -79,11 +87,12 @@ def gather(node: OnnxNode) -> None:
         raise Refused("a blob without numbers")
     if min(picks) < -shape[axis] or max(picks) >= shape[axis]:
         raise Refused(f"an index outside an axis of {shape[axis]}")
+    blob = node.input() if axis or min(picks) >= 0 else node.counted(node.input())
     picks = [pick % shape[axis] for pick in picks]
-    if picks == list(range(picks[0], picks[0] + len(picks))) and (axis or len(picks) < shape[0]):
-        blob = cut(node, node.input(), axis, picks[0], picks[-1] + 1)
+    if picks == list(range(picks[0], picks[0] + len(picks))) and (axis or picks[-1] + 1 < shape[0]):
+        blob = cut(node, blob, axis, picks[0], picks[-1] + 1)
     else:
-        blob = _picked(node, node.input(), picks, axis)
+        blob = _picked(node, blob, picks, axis)
     top = [*shape[:axis], *indices.shape, *shape[axis + 1 :]]
     if top == list(node.shape_of(blob)):
         node.same(blob)
@@ -138,6 +147,8 @@ def tile(node: OnnxNode) -> None:
         target = [1] * (rank - len(numbers)) + numbers
         blob = node.reshaped(blob, shape, final=False)
         repeats = [1 if new in (1, old) else new if old == 1 else 0 for old, new in zip(shape, target)]
+        if repeats[:1] > [1]:
+            blob = node.counted(blob)
     else:
         repeats = numbers
     if len(repeats) != len(shape) or min(repeats, default=1) < 1:

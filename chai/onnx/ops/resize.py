@@ -37,7 +37,8 @@ def resize(node: OnnxNode) -> None:
     if min(sizes) < 1:
         raise Refused("a blob without numbers")
     kept = [0 if size == new else new for size, new in zip(shape, sizes)]
-    node.result("Resize", node.input(), size=tuple(kept), scale=tuple(scales or ()), **_rules(node, axes, rank))
+    blob = node.counted(node.input()) if kept[0] else node.input()
+    node.result("Resize", blob, size=tuple(kept), scale=tuple(scales or ()), **_rules(node, axes, rank))
 
 
 def _rules(node: OnnxNode, axes: list[int], rank: int) -> dict[str, Any]:

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chai.errors import UnsupportedNodes
+import chai
+from chai.errors import ShapeError, UnsupportedNodes
 
 from ..common import model, node, numbers, one, run, types
 
@@ -58,6 +59,58 @@ def test_slice(index: Any, starts: list[int], ends: list[int], axes: list[int], 
     np.testing.assert_array_equal(one("Slice", X, *constants)[0], X[index])
     if steps is None:
         np.testing.assert_array_equal(one("Slice", X, opset=9, starts=starts, ends=ends, axes=axes)[0], X[index])
+
+
+IMAGES = numbers(3, 2, 5)
+REFUSAL = r"node probe/Reshape: .* cannot be shaped to 1x2x5"
+
+
+def of_images(operator: str, constants: list[Any], images: int) -> np.ndarray:
+    """What a node computes of IMAGES in a file that was read for some images."""
+    tensors = {f"c{i}": np.array(c) for i, c in enumerate(constants)}
+    file = model([node(operator, ["x", *tensors], ["y"], "probe")], {"x": ("n", 2, 5)}, ["y"], tensors)
+    with chai.Net(file, device="float", shapes={"x": (images, 2, 5)}) as net:
+        return net.forward(x=IMAGES)["y"]
+
+
+@pytest.mark.parametrize("images", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("operator", "constants", "picks"),
+    [
+        ("Slice", [[0], [1], [0]], [0]),
+        ("Slice", [[0], [2**31 - 1], [0]], [0, 1, 2]),
+        ("Gather", [[0]], [0]),
+        ("Gather", [[0, 0]], [0, 0]),
+    ],
+)
+def test_images_by_their_numbers(operator: str, constants: list[Any], picks: list[int], images: int) -> None:
+    np.testing.assert_array_equal(of_images(operator, constants, images), IMAGES[picks])
+
+
+@pytest.mark.parametrize(
+    ("operator", "constants", "picks"),
+    [
+        ("Slice", [[-1], [2**62], [0]], [2]),
+        ("Slice", [[-2], [2**62], [0]], [1, 2]),
+        ("Slice", [[0], [2], [0]], [0, 1]),
+        ("Slice", [[-1], [-(2**62)], [0], [-1]], [2, 1, 0]),
+        ("Gather", [[-1]], [2]),
+    ],
+)
+def test_images_counted_from_the_end(operator: str, constants: list[Any], picks: list[int]) -> None:
+    """Of the images that the file was read for; with others the node is named."""
+    np.testing.assert_array_equal(of_images(operator, constants, 3), IMAGES[picks])
+    with pytest.raises(ShapeError, match=REFUSAL):
+        of_images(operator, constants, 1)
+
+
+def test_pieces_and_copies_of_all_images() -> None:
+    for operator, constant in (("Split", [1]), ("Expand", [3, 1, 1])):
+        with pytest.raises(ShapeError, match=REFUSAL):
+            of_images(operator, [constant], 1)
+    file = model([node("Split", ["x"], ["a", "b", "y"], axis=0)], {"x": ("n", 2, 5)}, ["y"], opset=13)
+    with chai.Net(file, device="float", shapes={"x": (6, 2, 5)}) as net:
+        np.testing.assert_array_equal(net.forward(x=IMAGES)["y"], IMAGES[2:])
 
 
 @pytest.mark.parametrize(
