@@ -130,7 +130,7 @@ class Converter:
         if all(layer.source for layer in self.draft.graph.layers):
             raise ModelError(f"{self.model.path}: nothing is computed: no output depends on a layer")
         written = {top for layer in self.draft.graph.layers for top in layer.tops}
-        named = {**{top: top for top in sorted(written)}, **self.draft.blobs}
+        named = {**{top: top for top in sorted(written)}, **self.draft.of_file}
         self.draft.graph.latest = {name: blob for name, blob in named.items() if blob in written}
         self.draft.finish()
 
@@ -142,7 +142,7 @@ class Converter:
         kind = f"{record.domain}.{record.operator}" if record.domain else record.operator
         before = len(self.draft.graph.layers)
         try:
-            for part in expanded(record):
+            for part in expanded(record, self.draft.free):
                 self._compute(part, opset)
             return None
         except (Refused, ShapeError) as error:

@@ -155,6 +155,11 @@ class Draft:
             name += "/"
         return name
 
+    @property
+    def of_file(self) -> dict[str, str]:
+        """Return the blobs of the values that the file names."""
+        return {name: blob for name, blob in self.blobs.items() if name in self._values}
+
     def drop(self, count: int) -> None:
         """Drop the layers after the first ``count``."""
         for layer in self.graph.layers[count:]:

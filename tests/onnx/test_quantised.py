@@ -347,6 +347,25 @@ def test_copies_in_float32_have_the_codes_of_the_file(name: str) -> None:
     assert np.abs(y - expected).max() < 0.1 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("name", ["yq/input0", "yq/input3", "yq/value", "yq/step", "yq/bias"])
+def test_names_beside_those_of_parts(name: str) -> None:
+    """A value of the file may have any name; those between the parts of an operator on codes are no names of the file."""
+    tensors: dict[str, Any] = {"s": S, "z": np.int8(0), "t": T, "w": W, "u": U, "v": np.zeros(4, np.int8), "b": B}
+    conv = ["xq", "s", "z", "w", "u", "v", "t", "z", "b"]
+    nodes = [
+        node("QuantizeLinear", ["x", "s", "z"], ["xq"]),
+        node("Relu", ["x"], [name]),
+        node("QLinearConv", conv, ["yq"], "conv", pads=[1, 1, 1, 1], strides=[2, 1]),
+        node("DequantizeLinear", ["yq", "t", "z"], ["y"]),
+    ]
+    y, own = run(model(nodes, {"x": X.shape}, ["y", name], tensors), x=X)
+    np.testing.assert_array_equal(own, np.maximum(X, 0))
+    np.testing.assert_array_equal(y, run(qlinear(), x=X)[0])
+    with chai.Net(qlinear(), device="float", keep="all") as net:
+        net.forward(x=X)
+        assert set(net.blobs) <= {"x", "xq", "yq", "y", "yq/value"}  # the last is the blob
+
+
 def test_matrices_of_codes() -> None:
     """QLinearMatMul with a scale for each column, and QGemm whose output has no codes and whose alpha is of the bias, too."""
     x, w = numbers(2, 6), np.random.default_rng(2).integers(-127, 128, (6, 4)).astype(np.int8)
