@@ -69,6 +69,10 @@ def _spread(graph: Graph, encoded: Mapping[str, Format]) -> dict[str, Format]:
     readers = Counter(blob for layer in graph.layers for blob in layer.bottoms)
     readers.update(graph.output_blobs)
     for layer in reversed(graph.layers):
+        if layer.same_values and len(layer.tops) == 1 and layer.tops[0] in formats:
+            own = formats[layer.tops[0]]  # numbers beyond its codes saturate there, if not before
+            coarser = {blob for blob in layer.bottoms if blob in formats and formats[blob].step > own.step}
+            formats.update({blob: own for blob in coarser if readers[blob] == 1 and blob not in graph.inputs})
         if layer.tops and layer.tops[0] in formats and layer.bottoms and readers[layer.bottoms[0]] == 1:
             before = graph.writers[layer.bottoms[0]]
             folded = (layer.per_channel and (before.convolution or before.per_channel)) or (

@@ -347,6 +347,43 @@ def test_copies_in_float32_have_the_codes_of_the_file(name: str) -> None:
     assert np.abs(y - expected).max() < 0.1 * np.abs(expected).max()
 
 
+@pytest.mark.parametrize("operators", [False, True], ids=["qdq", "qoperator"])
+def test_codes_of_zeros_do_not_widen_a_concat(operators: bool) -> None:
+    """A quantiser gives a blob of zeros steps of 1; a Concat of it and others has the steps that the file gives it."""
+    tensors: dict[str, Any] = {"s": S, "z": np.int8(0), "t": T, "one": np.float32(1), "u": U, "w": W}
+    tensors |= {"w0": np.zeros((8, 3, 3, 3), np.int8), "v": np.zeros(4, np.int8), "su": (S * U).astype(np.float32)}
+    tensors |= {"b": B, "zb": np.zeros(4, np.int32)}
+    window = {"pads": [1, 1, 1, 1], "strides": [2, 1]}
+    together = [
+        node("DequantizeLinear", ["aq", "t", "z"], ["ad"]),
+        node("DequantizeLinear", ["eq", "one", "z"], ["ed"]),
+        node("Concat", ["ed", "ad"], ["c"], "concat", axis=1),
+        node("QuantizeLinear", ["c", "t", "z"], ["yq"]),
+    ]
+    parts = ["t", "z", "eq", "one", "z", "aq", "t", "z"]
+    if operators:
+        together = [node("QLinearConcat", parts, ["yq"], "concat", domain=MICROSOFT, axis=1)]
+    file = with_nodes(
+        node("DequantizeLinear", ["q", "s", "z"], ["d"]),
+        node("DequantizeLinear", ["w", "u", "v"], ["wd"], axis=0),
+        node("DequantizeLinear", ["b", "su", "zb"], ["bd"], axis=0),
+        node("DequantizeLinear", ["w0", "one", "z"], ["w0d"]),
+        node("Conv", ["d", "wd", "bd"], ["a"], **window),
+        node("Conv", ["d", "w0d"], ["e"], **window),
+        node("QuantizeLinear", ["a", "t", "z"], ["aq"]),
+        node("QuantizeLinear", ["e", "one", "z"], ["eq"]),
+        *together,
+        node("DequantizeLinear", ["yq", "t", "z"], ["y"]),
+        **tensors,
+    )
+    with chai.Net(file, device="emulator") as net:
+        y = net.forward(x=X)["y"]
+        assert net.partition.engine("concat") == "fpga"
+    sums = convolved(steps_of(X, float(S), -128, 127)) * (float(S) * U.astype(np.float64))[:, None, None]
+    assert not y[:, :8].any()
+    assert np.abs(y[:, 8:] - float(T) * steps_of(sums, float(T), -128, 127)).max() < 1.01 * float(T)
+
+
 @pytest.mark.parametrize("name", ["yq/input0", "yq/input3", "yq/value", "yq/step", "yq/bias"])
 def test_names_beside_those_of_parts(name: str) -> None:
     """A value of the file may have any name; those between the parts of an operator on codes are no names of the file."""
