@@ -38,19 +38,26 @@ def resize(node: OnnxNode) -> None:
         raise Refused("a blob without numbers")
     kept = [0 if size == new else new for size, new in zip(shape, sizes)]
     blob = node.counted(node.input()) if kept[0] else node.input()
-    node.result("Resize", blob, size=tuple(kept), scale=tuple(scales or ()), **_rules(node, axes, rank))
+    node.result("Resize", blob, size=tuple(kept), scale=tuple(scales or ()), **_rules(node, axes, scales or []))
 
 
-def _rules(node: OnnxNode, axes: list[int], rank: int) -> dict[str, Any]:
+def _rules(node: OnnxNode, axes: list[int], scales: list[float]) -> dict[str, Any]:
     """Return mode and coordinates: since opset 11 they are attributes; before it, pixels are at i / scale."""
-    read = node.attributes
+    read, rank = node.attributes, len(node.shape())
     old = node.operator == "Upsample" or node.opset < 11
     rule = read.text("coordinate_transformation_mode", "asymmetric" if old else "half_pixel")
     mode = read.text("mode", "nearest")
+    nearest = read.text("nearest_mode", "floor" if old else "round_prefer_floor")
+    if old and mode == "nearest" and min(scales, default=1.0) < 1:
+        nearest = "ceil"  # as onnxruntime: up in a smaller map, down in a larger one
+        if max(scales) > 1:
+            raise Refused(f"scales {scales}, of which some are below and some above 1")
+    if (rule, nearest) == ("tf_half_pixel_for_nn", "floor"):  # half a pixel further is rounded down: the same pixel
+        rule, nearest = "half_pixel", "round_prefer_ceil"
     params: dict[str, Any] = {
         "mode": "LINEAR" if mode == "bilinear" else mode.upper(),
         "coordinates": rule.upper(),
-        "nearest": read.text("nearest_mode", "floor" if old else "round_prefer_floor").upper(),
+        "nearest": nearest.upper(),
         "cubic": read.number("cubic_coeff_a", -0.75),
         "exclude_outside": bool(read.integer("exclude_outside", 0)),
         "antialias": bool(read.integer("antialias", 0)),

@@ -143,6 +143,26 @@ def test_older_forms(opset: int, operator: str) -> None:
     np.testing.assert_array_equal(y, X.repeat(2, 2).repeat(3, 3))
 
 
+@pytest.mark.parametrize("scale", [Fraction(3, 5), Fraction(1, 2), Fraction(7, 10)])
+def test_smaller_maps_of_opset_10(scale: Fraction) -> None:
+    """Their pixels are at i / scale, rounded up, as in onnxruntime."""
+    x = np.arange(21, dtype=np.float32).reshape(1, 1, 1, 21)
+    (y,) = one("Resize", x, np.array([1, 1, 1, scale], np.float32), opset=10)
+    assert y.reshape(-1).tolist() == [min(ceil(i / scale), 20) for i in range(floor(21 * scale))]
+    with pytest.raises(UnsupportedNodes, match="some are below and some above 1"):
+        one("Resize", X, np.array([1, 1, 0.5, 2], np.float32), opset=10)
+
+
+@pytest.mark.parametrize("scale", [Fraction(2), Fraction(3, 2), Fraction(1, 2), Fraction(2, 5)])
+def test_pixels_of_tensorflow(scale: Fraction) -> None:
+    """Of opset 11, as tf2onnx writes them: the pixel at (i + 1/2) / scale, rounded down."""
+    x = np.arange(20, dtype=np.float32).reshape(1, 1, 1, 20)
+    rule = {"coordinate_transformation_mode": "tf_half_pixel_for_nn", "nearest_mode": "floor"}
+    scales = np.array([1, 1, 1, scale], np.float32)
+    (y,) = one("Resize", x, np.zeros(0, np.float32), scales, mode="nearest", opset=11, **rule)
+    assert y.reshape(-1).tolist() == [floor((i + Fraction(1, 2)) / scale) for i in range(floor(20 * scale))]
+
+
 def test_some_axes_and_one_scale_for_all() -> None:
     for policy, size in (("not_larger", (6, 9)), ("not_smaller", (8, 12)), ("stretch", (8, 9))):
         attributes = {"axes": [2, 3], "keep_aspect_ratio_policy": policy}
