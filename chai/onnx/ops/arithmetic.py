@@ -98,8 +98,8 @@ def power(node: OnnxNode) -> None:
 @operator("Pow")
 def pow(node: OnnxNode) -> None:
     exponent = node.constant(1, "exponent")
-    if exponent.size != 1:
-        raise Refused(f"an exponent of {exponent.size} numbers, expected one")
+    if exponent.size != 1 or exponent.ndim > len(node.shape()):
+        raise Refused(f"an exponent of {exponent.size} numbers of shape {list(exponent.shape)}, expected one number")
     power = float(exponent.reshape(-1)[0])
     if node.inputs[0] in node.draft.integers and not (power >= 0 and power.is_integer()):
         raise Refused(f"whole numbers to the power of {power:g}, of which ONNX keeps the whole part")

@@ -95,6 +95,10 @@ def test_what_is_refused() -> None:
     for constant, reason in ((np.float32(0), "a constant of 0"), (np.float32(np.nan), "a constant of nan")):
         with pytest.raises(UnsupportedNodes, match=reason):
             one("Div", X, constant)
+    with pytest.raises(
+        UnsupportedNodes, match=r"an exponent of 1 numbers of shape \[1, 1, 1, 1, 1\]"
+    ):  # a top of 5 axes
+        one("Pow", X, np.full((1, 1, 1, 1, 1), 2, np.float32))
     with pytest.raises(UnsupportedNodes, match="an exponent of 7 numbers"):
         one("Pow", X, numbers(7))
     file = model([node("Max", ["x", "z"], ["y"])], {"x": (2, 3), "z": (3,)}, ["y"])
