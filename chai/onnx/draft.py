@@ -49,7 +49,7 @@ class Draft:
         self.writers: dict[str, Layer] = {}
         self._reads = Counter(name for node in model.nodes for name in node.inputs)
         self._reads.update(value.name for value in model.outputs)
-        self._names: set[str] = set()
+        self._names: dict[str, int] = {}  # of layers, with the number that each was last given as a suffix
         self._values = {*model.tensors, *(value.name for value in model.inputs)}
         self._values.update(name for node in model.nodes for name in node.outputs)
         self._spare = limits().folded_numbers + model.size // 4
@@ -143,10 +143,12 @@ class Draft:
 
     def unique(self, name: str) -> str:
         """Return a name that no layer has."""
-        unique, number = name, 2
+        unique, number = name, self._names.get(name, 1)
         while unique in self._names:
-            unique, number = f"{name}.{number}", number + 1
-        self._names.add(unique)
+            number += 1
+            unique = f"{name}.{number}"
+        self._names[name] = number
+        self._names.setdefault(unique, 1)
         return unique
 
     def free(self, name: str) -> str:

@@ -48,7 +48,7 @@ def fold(node: OnnxNode) -> list[Array] | None:
     missing = next((i for i, name in enumerate(node.inputs) if not name), None)
     if missing is not None and (missing == 0 or node.operator not in _OPTIONAL):
         raise Refused(f"input {missing} is missing")
-    arrays = [node.constant(i, "") if name else None for i, name in enumerate(node.inputs)]
+    arrays = [node.draft.constants[name].array() if name else None for name in node.inputs]
     if node.operator not in _VIEWS:
         node.draft.claim(sum(array.size for array in arrays if array is not None))
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from ..blob import Array, Shape, show
@@ -55,7 +56,9 @@ class OnnxNode:
 
     def constant(self, index: int, what: str) -> Array:
         """Return the numbers of a constant input. Raises Refused, which calls it ``what``, if a layer computes it."""
-        return self._constant(index, what).array()
+        constant = self._constant(index, what)
+        self.draft.claim(prod(constant.shape))  # of which a view may have many more than the file
+        return constant.array()
 
     def number(self, index: int, what: str) -> float:
         """Return the number of a constant input. Raises Refused for none and for several."""

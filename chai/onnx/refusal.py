@@ -9,6 +9,7 @@ from ..errors import UnsupportedNodes
 from ..limits import limits
 
 SHOWN = 3  # further refusals that a message names
+LONGEST = 500  # characters of a reason, which may list numbers of the file
 
 
 class Refused(Exception):
@@ -16,7 +17,7 @@ class Refused(Exception):
 
     def __init__(self, reason: str, hint: str | None = None) -> None:
         super().__init__(reason)
-        self.reason = reason
+        self.reason = reason if len(reason) <= LONGEST else reason[:LONGEST] + " ..."
         self.hint = hint
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import random
+import resource
 from typing import Any
 
 import numpy as np
 import pytest
 
 import chai
-from chai.errors import ChaiError
+from chai.errors import ChaiError, UnsupportedNodes
 from chai.onnx.fold import _FOLDS
 from chai.onnx.ops import operators
 from tests.conftest import examples
@@ -73,3 +74,50 @@ def test_odd_nodes(operator: str) -> None:
                 net.forward(x=np.ones(shape, np.float32))
         except ChaiError:
             pass
+
+
+# operators that read a list, or make one of the sizes of a blob, with the inputs after the one that is read
+LISTS: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "Reshape": (["list"], {}),
+    "Slice": (["list", "list", "list"], {}),
+    "Gather": (["list"], {}),
+    "Split": (["list"], {}),
+    "Pad": (["list"], {}),
+    "ReduceSum": (["list"], {}),
+    "Unsqueeze": (["list"], {}),
+    "AveragePool": ([], {"kernel_shape": [2, 2, 2], "pads": [1, 1, 1, 1, 1, 1]}),
+}
+
+
+@pytest.mark.parametrize("operator", [*LISTS, "reversed"])
+def test_few_bytes_are_no_long_list(operator: str) -> None:
+    """A list of a billion numbers, which a file has as one number and a size, is refused before it is made."""
+    inputs, attributes = LISTS.get(operator, (["minus", "far", "one", "minus"], {}))
+    constants = {"number": np.array(1), "size": np.array([1 << 30]), "one": np.array([1]), "minus": np.array([-1])}
+    constants["far"] = np.array([-(2**62)])
+    nodes = [
+        node("Expand", ["number", "size"], ["list"]),
+        node("Slice" if operator == "reversed" else operator, ["x", *inputs], ["y"], "probe", **attributes),
+    ]
+    shape = (1, 1, 1000, 1000, 1000) if operator == "AveragePool" else (1, 1 << 30)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with pytest.raises(UnsupportedNodes, match=r"'probe' .* exceeds the limit folded_numbers") as caught:
+        chai.Net(model(nodes, {"x": shape}, ["y"], constants), device="float")
+    assert len(str(caught.value)) < 1000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 200_000  # KB
+
+
+def test_reasons_are_short() -> None:
+    sizes = np.ones(5000, np.int64)
+    file = model([node("Split", ["x", "sizes"], ["y"], "probe", axis=1)], {"x": (1, 4)}, ["y"], {"sizes": sizes})
+    with pytest.raises(UnsupportedNodes, match="pieces of") as caught:
+        chai.Net(file, device="float")
+    assert len(str(caught.value)) < 1000
+
+
+def test_names_of_many_layers() -> None:
+    """Each is found at once: the next number for a name is known."""
+    nodes = [node("Relu", [f"a{i}"], [f"a{i + 1}"], "A.3" if i == 4 else "A") for i in range(6)]
+    with chai.Net(model(nodes, {"a0": (1, 4)}, ["a6"]), device="float") as net:
+        names = [layer.name for layer in net.graph.layers if not layer.source]
+    assert names == ["A", "A.2", "A.3", "A.4", "A.3.2", "A.5"]

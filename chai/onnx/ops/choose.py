@@ -18,7 +18,7 @@ def arg_max(node: OnnxNode) -> None:
     axis = node.axis(node.attributes.integer("axis", 0), len(shape))
     x = node.input() if node.operator == "ArgMax" else node.part("Power", node.input(), scale=-1.0)
     first = not node.attributes.integer("select_last_index", 0)
-    _check(shape[axis])
+    check_index(shape[axis])
     params: dict[str, Any] = {"axis": axis, "chai_first": first}
     if node.attributes.integer("keepdims", 1):
         node.result("ArgMax", x, **params)
@@ -34,7 +34,7 @@ def top_k(node: OnnxNode) -> None:
     count = node.attributes.integer("k") if node.opset < 10 else next(iter(node.whole(1, "k")), None)
     if count is None or not 1 <= count <= shape[axis]:
         raise Refused(f"the {count} largest of {shape[axis]}")
-    _check(shape[axis])
+    check_index(shape[axis])
     largest = node.attributes.integer("largest", 1)
     x = node.input() if largest else node.part("Power", node.input(), scale=-1.0)
     params: dict[str, Any] = {"axis": axis, "top_k": count, "chai_first": True}
@@ -47,7 +47,8 @@ def top_k(node: OnnxNode) -> None:
         node.whole_numbers(1)
 
 
-def _check(size: int) -> None:
+def check_index(size: int) -> None:
+    """Raise Refused if indices of an axis of this size are more than layers can have."""
     if size > MOST:
         raise Refused(f"an index of an axis of {size:,} is no float32")
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ...util.lazy_numpy import np
 from ..fold import pieces, slices, taken
 from ..node import OnnxNode
 from ..refusal import Refused
 from . import operator
+from .choose import check_index
 
 FAR = 2**31 - 1  # as the end of a slice: that of the axis
 
@@ -47,7 +50,7 @@ def slice_(node: OnnxNode) -> None:
         if fixed and not 0 <= min(start, end) <= end <= size:
             blob = node.counted(blob)
         if step < 1 or (fixed and places.stop == size):
-            blob = _picked(node, blob, list(places), axis)
+            blob = _picked(node, blob, places, axis)
             continue
         blob = cut(node, blob, axis, places.start, places.stop)
         if step > 1:
@@ -81,7 +84,7 @@ def every(node: OnnxNode, blob: str, axis: int, step: int) -> str:
 
 @operator("Gather")
 def gather(node: OnnxNode) -> None:
-    shape, indices, picks = list(node.shape()), node.constant(1, "indices"), node.whole(1, "indices")
+    shape, picks = list(node.shape()), node.whole(1, "indices")
     axis = node.axis(node.attributes.integer("axis", 0), len(shape))
     if not shape or not picks:
         raise Refused("a blob without numbers")
@@ -93,17 +96,19 @@ def gather(node: OnnxNode) -> None:
         blob = cut(node, blob, axis, picks[0], picks[-1] + 1)
     else:
         blob = _picked(node, blob, picks, axis)
-    top = [*shape[:axis], *indices.shape, *shape[axis + 1 :]]
+    top = [*shape[:axis], *node.shape(1), *shape[axis + 1 :]]
     if top == list(node.shape_of(blob)):
         node.same(blob)
     else:
         node.reshaped(blob, top)
 
 
-def _picked(node: OnnxNode, blob: str, picks: list[int], axis: int) -> str:
+def _picked(node: OnnxNode, blob: str, picks: Sequence[int], axis: int) -> str:
     """Return the parts of a blob at some places of an axis, in any order. Raises Refused if there are none."""
     if not picks:
         raise Refused("a blob without numbers")
+    node.draft.claim(len(picks))
+    check_index(max(picks) + 1)
     rank = len(node.shape_of(blob))
     places = node.constant_blob(np.array(picks, np.float32))
     order = (axis, *(a for a in range(rank) if a != axis))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 from ...blob import Array, count
@@ -96,6 +97,7 @@ def _counts(node: OnnxNode, window: Geometry) -> list[int]:
 
 def _shares(node: OnnxNode, window: Geometry, counts: Sequence[int]) -> Array:
     """Return 1 / the numbers that each window's mean is of: those of the image, or of the padding, too."""
+    node.draft.claim(prod(counts))
     padded, shares = node.attributes.integer("count_include_pad", 0), np.ones((), np.float32)
     for i, size in enumerate(node.shape()[2:]):
         low, high = (-window.before[i], size + window.after[i]) if padded else (0, size)
