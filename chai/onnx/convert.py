@@ -38,10 +38,11 @@ class Converter:
 
     def run(self) -> tuple[Graph, OnnxWeights]:
         """Return the Graph and its trained parameters. Raises ParseError, ModelError and UnsupportedNodes."""
-        opset = self.model.opsets.get("", 0)
-        if "" in self.model.opsets and opset < OLDEST:
+        opset = self.model.opsets.get("", 0)  # 0: the file has no version of the standard operators
+        if opset < OLDEST and not all(node.domain for node in self.model.nodes):
             hint = "export it again, or convert it with onnx.version_converter"
-            raise ModelError(f"{self.model.path}: opset {opset}, expected {OLDEST} or newer", hint=hint)
+            what = f"opset {opset}" if opset else "no opset"
+            raise ModelError(f"{self.model.path}: {what}, expected {OLDEST} or newer", hint=hint)
         for value in self.model.inputs:
             if value.name not in self.draft.constants:
                 self._input(value)

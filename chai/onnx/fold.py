@@ -55,6 +55,8 @@ def fold(node: OnnxNode) -> list[Array] | None:
         with np.errstate(all="ignore"):
             results = function(node, *arrays)
     except (ValueError, IndexError, TypeError, OverflowError, MemoryError) as error:
+        if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # the call itself failed
+            raise Refused(f"{len(arrays)} inputs, of which it takes another number") from None
         raise Refused(f"its constants do not fit together: {error}") from None
     return [np.asarray(result) for result in results] if isinstance(results, list) else [np.asarray(results)]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -171,6 +172,7 @@ def _model(walk: Walk, store: ModelBytes, values: Fields) -> Model:
             raise ParseError(f"too many {what}: " + limits().exceeded("layers", count), path=store.path)
     tensors = [StoredTensor(walk, entry, store) for entry in graph.get("initializer", [])]
     model.tensors = {tensor.name: tensor for tensor in tensors}
+    _check_once("tensors", [tensor.name for tensor in tensors], store.path)
     held = [one(part, "t", {}) for node in graph["node"] for part in node.get("attribute", [])]
     tensors += [StoredTensor(walk, value, store) for value in held if one(value, "data_location", 0) == 1]
     outside = sum(tensor.external for tensor in tensors)
@@ -178,8 +180,16 @@ def _model(walk: Walk, store: ModelBytes, values: Fields) -> Model:
         raise ParseError("external data: " + limits().exceeded("weight_bytes", outside) + " bytes", path=store.path)
     model.nodes = [_record(walk, store, i, node) for i, node in enumerate(graph["node"])]
     model.inputs = [_value_info(walk, entry) for entry in graph.get("input", [])]
+    _check_once("inputs", [value.name for value in model.inputs], store.path)
     model.outputs = [_value_info(walk, entry) for entry in graph.get("output", [])]
     return model
+
+
+def _check_once(what: str, names: list[str], path: str) -> None:
+    """Raise ParseError for a name that several have."""
+    for name, count in Counter(names).most_common(1):
+        if count > 1:
+            raise ParseError(f"{count} {what} of the name {name!r}, expected one", path=path)
 
 
 def _record(walk: Walk, store: ModelBytes, index: int, node: Fields) -> NodeRecord:

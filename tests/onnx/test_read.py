@@ -147,17 +147,42 @@ def test_names_that_chai_gives_are_not_those_of_the_file(
 
 
 def test_every_cut_is_refused(tmp_path: Path) -> None:
-    """But for the one that leaves out the last field alone, the versions of the operators, which a reader may do without."""
-    path, whole = tmp_path / "net.onnx", list[int]()
+    path = tmp_path / "net.onnx"
     for end in range(len(CONV)):
         path.write_bytes(CONV[:end])
-        try:
-            chai.Net(path, device="float").close()
-        except ChaiError as error:
-            assert str(path) in str(error)
-        else:
-            whole.append(end)
-    assert [CONV[end:] for end in whole] == [b"B\x04\n\x00\x10\x11"]  # opset_import { domain: "" version: 17 }
+        with pytest.raises(ChaiError) as caught:
+            chai.Net(path, device="float")
+        assert str(path) in str(caught.value)
+    # the cut that leaves out the last field alone: opset_import { domain: "" version: 17 }
+    assert CONV.endswith(b"B\x04\n\x00\x10\x11")
+    with pytest.raises(ModelError, match="no opset, expected 6 or newer"):
+        chai.Net(CONV[:-6], device="float")
+
+
+def test_names_of_several_tensors_or_inputs() -> None:
+    """A reader would take one of them."""
+    add = model([node("Add", ["x", "w"], ["y"])], {"x": (2, 3)}, ["y"], {"w": numbers(3)}, more=blob(5, tensor("w", W)))
+    with pytest.raises(ParseError, match="2 tensors of the name 'w', expected one"):
+        chai.Net(add)
+    relu = model([node("Relu", ["x"], ["y"])], {"x": (2, 3)}, ["y"], more=blob(11, value("x", (1, 7))))
+    with pytest.raises(ParseError, match="2 inputs of the name 'x', expected one"):
+        chai.Net(relu)
+
+
+@pytest.mark.parametrize(
+    ("odd", "reason"),
+    [
+        (node("Transpose", ["x"], ["y"], "probe", perm=[1, 0]), r"perm \[1, 0\] does not name each of 4 axes once"),
+        (node("Conv", ["x", "w"], ["y"], "probe", kernel_shape=[1, 1]), "kernel_shape of 1x1, but weights of 4x3x3x3"),
+        (node("Relu", [], ["y"], "probe"), "0 inputs, of which it takes another number"),
+        (node("Add", ["w"], ["y"], "probe"), "1 inputs, of which it takes another number"),
+    ],
+)
+def test_nodes_that_contradict_themselves(odd: bytes, reason: str) -> None:
+    nodes = [odd, node("Relu", ["x"], ["other"])]
+    file = model(nodes, {"x": (2, 3, 5, 7)}, ["y", "other"], {"w": numbers(4, 3, 3, 3)})
+    with pytest.raises(UnsupportedNodes, match=f"'probe' .*: .*{reason}"):
+        chai.Net(file)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+from ...blob import show
 from ...util.lazy_numpy import np
 from ..constants import TrainedBlob, unchanged
 from ..node import OnnxNode
@@ -72,6 +73,8 @@ def _opened(node: OnnxNode) -> tuple[Geometry, list[TrainedBlob], str]:
     blobs = [weights, *([node.trained(2, "bias")] if node.has(2) else [])]
     if len(weights.shape) < 3:
         raise Refused(f"weights of {len(weights.shape)} axes")
+    if (kernel := node.attributes.integers("kernel_shape") or weights.shape[2:]) != weights.shape[2:]:
+        raise Refused(f"a kernel_shape of {show(kernel)}, but weights of {show(weights.shape)}")
     auto = node.attributes.text("auto_pad").startswith("SAME") and node.operator == "ConvTranspose"
     window = geometry(node, weights.shape[2:], node.shape() if not auto else (*node.shape()[:2], *weights.shape[2:]))
     if window.flat:

@@ -107,6 +107,8 @@ def unsqueeze(node: OnnxNode) -> None:
 def transpose(node: OnnxNode) -> None:
     axes = range(len(node.shape()))
     order = tuple(node.attributes.integers("perm") or reversed(axes))
+    if sorted(order) != [*axes]:
+        raise Refused(f"perm {list(order)} does not name each of {len(axes)} axes once")
     if order == tuple(axes):
         node.same(node.input())
     else:
