@@ -114,16 +114,17 @@ def given(graph: Graph) -> bool:
 def from_precision(graph: Graph, unsigned: Collection[str] = ()) -> dict[str, Format]:
     """Return the formats of all blobs from the layers' precision_param.
 
-    A blob's format is its producer's layer_out; a network input takes the layer_in of the first reader that has one. A
+    A blob's format is its producer's layer_out; an input without one takes the layer_in of the first reader that has one. A
     missing format is taken from the producer of the bottom, else CHaiDNN's default (6 bits, fl 3, th 16) is used with one
     warning. A blob that is not in ``unsigned`` has the signed format with the same range.
     """
     formats: dict[str, Format] = {}
     missing: list[str] = []
     for layer in graph.layers:
-        read = _precision(layer, "in")
+        read = _precision(layer, "out" if layer.source else "in")
         if read is not None:
-            formats.update({b: read.signed for b in layer.bottoms if b in graph.inputs and b not in formats})
+            blobs = layer.tops if layer.source else layer.bottoms
+            formats.update({b: read.signed for b in blobs if b in graph.inputs and b not in formats})
     for layer in graph.layers:
         if layer.source:
             continue

@@ -19,6 +19,8 @@ def assign(graph: Graph, encoded: Mapping[str, Format], thresholds: Mapping[str,
     """
     formats = _spread(graph, encoded)
     for layer in graph.layers:
+        if layer.source and layer.tops[0] in encoded:
+            layer.precision = _single(encoded[layer.tops[0]])
         if layer.source or not layer.bottoms or not layer.tops:
             continue
         if all(blob in formats for blob in (*layer.bottoms, *layer.tops)):

@@ -253,11 +253,9 @@ def test_layers_without_codes_run_in_float32() -> None:
     )
     with chai.Net(file, device="emulator") as net:
         assert (net.partition.engine("one"), net.partition.engine("two")) == ("fpga", "host")
-        assert {layer.name: layer.precision.quant_type for layer in net.graph.layers if layer.precision} == {
-            "one": "Xilinx",
-            "free": SINGLE,
-            "two": SINGLE,
-        }
+        computing = [layer for layer in net.graph.layers if not layer.source]
+        types = {layer.name: layer.precision.quant_type for layer in computing if layer.precision}
+        assert types == {"one": "Xilinx", "free": SINGLE, "two": SINGLE}
 
 
 FACTORS = np.array([0.5, 4, -3, 2], np.float32)
@@ -345,6 +343,27 @@ def test_copies_in_float32_have_the_codes_of_the_file(name: str) -> None:
     expected = run(file, x=x)[0]
     assert 8 < np.abs(expected).max() < 127
     assert np.abs(y - expected).max() < 0.1 * np.abs(expected).max()
+
+
+@pytest.mark.parametrize(("operator", "third"), [("Add", False), ("Concat", False), ("Concat", True)])
+def test_each_input_has_its_own_codes(operator: str, third: bool) -> None:
+    """Whatever reads it: a layer of two inputs, or a Concat beside a layer without codes."""
+    a, b = numbers(2, 8, 5, 7, low=-1, high=1), numbers(2, 8, 5, 7, seed=1, low=-9, high=9)
+    steps = {"a": np.float32(0.01), "b": np.float32(0.08)}
+    tensors: dict[str, Any] = {"z": np.int8(0), "three": np.float32(3), "t": np.float32(0.08), **steps}
+    nodes = [node("Pow", ["a", "three"], ["free"])] * third
+    for name in steps:
+        nodes.append(node("QuantizeLinear", [name, name.upper(), "z"], [f"{name}q"]))
+        nodes.append(node("DequantizeLinear", [f"{name}q", name.upper(), "z"], [f"{name}d"]))
+    nodes.append(node(operator, ["ad", "bd"], ["c"], "both", **({"axis": 1} if operator == "Concat" else {})))
+    nodes += [node("QuantizeLinear", ["c", "t", "z"], ["yq"]), node("DequantizeLinear", ["yq", "t", "z"], ["y"])]
+    tensors = {name.upper() if name in steps else name: array for name, array in tensors.items()}
+    file = model(nodes, {"a": a.shape, "b": b.shape}, ["y", *["free"] * third], tensors)
+    with chai.Net(file, device="emulator") as net:
+        y = net.forward(a=a, b=b)["y"]
+        assert net.partition.engine("both") == "fpga"
+    expected = a + b if operator == "Add" else np.concatenate([a, b], 1)
+    assert np.abs(y - expected).max() < 0.01 / 2 + 0.08 / 2 + 0.08 * 0.51
 
 
 @pytest.mark.parametrize("operators", [False, True], ids=["qdq", "qoperator"])
