@@ -168,6 +168,9 @@ class Converter:
                 self.draft.define(name, Constant(array))
             if record.operator in ("Shape", "Size") and not node.is_constant(0):
                 self._measured[record.outputs[0]] = node
+                self.draft.sizes.update(record.outputs)
+            elif not self.draft.sizes.isdisjoint(record.inputs):
+                self.draft.sizes.update(record.outputs)
         elif compute is not None:
             integers = self.draft.integers.intersection(record.inputs[record.operator == "Where" :])
             if integers and record.operator in _CUT:

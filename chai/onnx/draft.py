@@ -36,7 +36,7 @@ class Draft:
     ``blobs``      blob ids of the values that layers compute
     ``steps``      of values that are codes: what these stand for
     ``whole``      values that are whole numbers, as float32;  ``integers``  those of them that the file has as integers
-    ``nonnegative``  blobs that cannot be negative
+    ``nonnegative``  blobs that cannot be negative;  ``sizes``  constants that are computed from shapes of blobs
     """
 
     def __init__(self, model: Model) -> None:
@@ -54,6 +54,7 @@ class Draft:
         self._values.update(name for node in model.nodes for name in node.outputs)
         self._spare = limits().folded_numbers + model.size // 4
         self.nonnegative: set[str] = set()
+        self.sizes: set[str] = set()
         self.whole: set[str] = set()
         self.integers: set[str] = set()
         self.steps: dict[str, CodeSteps] = {}

@@ -42,7 +42,11 @@ def dropout(node: OnnxNode) -> None:
 
 @operator("Reshape")
 def reshape(node: OnnxNode) -> None:
-    target = reshape_target(node, node.shape())
+    shape = node.shape()
+    target = reshape_target(node, shape)
+    if target[:1] not in ([-1], [*shape[:1]]) and -1 in target and node.inputs[1] in node.draft.sizes:
+        left, odd = divmod(prod(shape), -prod(target))  # as B * heads, -1, size: the images are in the first
+        target = target if odd else [left if size == -1 else size for size in target]
     source, groups = _shuffled(node, target)
     if groups:
         node.result("ShuffleChannel", source, group=groups)

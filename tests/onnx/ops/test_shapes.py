@@ -213,3 +213,26 @@ def test_too_large_constants_are_refused() -> None:
     file = model(nodes, {"x": (2, 3)}, ["y"], {"s": np.array([40000, 40000])})
     with pytest.raises(UnsupportedNodes, match="folded_numbers"):
         types(file)
+
+
+@pytest.mark.parametrize("images", [1, 2])
+@pytest.mark.parametrize("last", [False, True])
+def test_sizes_times_the_images_of_the_pass(images: int, last: bool) -> None:
+    """B * heads, -1, size of attention, and B, rows, columns, -1 of windows: the images of the pass, not those of the file."""
+    nodes = [
+        node("Shape", ["x"], ["shape"]),
+        node("Gather", ["shape", "zero"], ["batch"]),
+        node("Transpose", ["x"], ["turned"], perm=[0, 2, 1, 3]),
+        node("Mul", ["batch", "four"], ["rows"]),
+        node("Concat", ["rows", "minus", "five"], ["first"], axis=0),
+        node("Reshape", ["turned", "first"], ["parts"]),
+        node("Concat", ["batch", "four", "minus"], ["second"], axis=0),
+        node("Reshape", ["parts", "second"], ["together"]),
+    ]
+    sizes = {name: np.array([v]) for name, v in {"zero": 0, "four": 4, "minus": -1, "five": 5}.items()}
+    x = numbers(3, 7, 4, 5)
+    top = "together" if last else "parts"
+    file = model(nodes, {"x": ("n", 7, 4, 5)}, [top], sizes)
+    with chai.Net(file, device="float", shapes={"x": (images, 7, 4, 5)}) as net:
+        y = net.forward(x=x)[top]
+    np.testing.assert_array_equal(y, x.transpose(0, 2, 1, 3).reshape((3, 4, -1) if last else (12, -1, 5)))
