@@ -24,6 +24,7 @@ def checked(text: str, path: str) -> dict[str, Any]:
     architecture = _architecture(document)
     validate(document, _schema("overlay" if architecture == ARRAY else architecture))
     host_model.of_document(document)
+    _check_steps(document)
     if architecture == ARRAY:
         for section in ("descriptor", "table"):
             _check_record(document, section)
@@ -53,6 +54,15 @@ def _architecture(document: Document) -> str:
 def _schema(name: str) -> Mapping[str, Any]:
     schema: Mapping[str, Any] = jsonfile.load(shipped("hw_overlays", f"{name}.schema.json")).value
     return schema
+
+
+def _check_steps(document: Document) -> None:
+    """Refuse kinds of Task that begin elsewhere than at words, in which addresses count."""
+    word = document.value["layout"]["channels_per_word"]
+    for kind, limits in document.value["tasks"].items():
+        if (step := limits["channel_step"]) != word:
+            message = f"tasks.{kind}.channel_step: {step}, expected the channels of a word, {word}"
+            raise document.error(message, ("tasks", kind, "channel_step"), hint="as layout.channels_per_word")
 
 
 def _check_record(document: Document, section: str) -> None:

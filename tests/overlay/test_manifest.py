@@ -382,6 +382,11 @@ def refusal_at(folder: Path, marked: str, message: str) -> None:
         ('"chain": 4', '"chain": @8', "array.chain: sums of 8 products do not fit 17 bits"),
         ('"chain": 4', '"chain": @3', "array.chain: 16 inputs are not whole chains of 3"),
         ('"opcode": 5', '"opcode": @2', "tasks.copy: opcode 2 is that of pool"),
+        (
+            '"channel_step": 8',
+            '"channel_step": @16',
+            "tasks.conv.channel_step: 16, expected the channels of a word, 8 (hint: as layout.channels_per_word)",
+        ),
     ],
 )
 def test_a_typo_is_reported_at_its_place(tmp_path: Path, old: str, new: str, message: str) -> None:
