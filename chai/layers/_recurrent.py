@@ -107,7 +107,7 @@ class RecurrentLayer(Layer):
             state = None
         size = self.params.num_output
         weights = list(self.blobs)
-        driven = x.reshape(steps, n, -1) @ weights.pop(0).T + weights.pop(0)
+        driven = x.reshape(steps, n, count(x.shape[2:])) @ weights.pop(0).T + weights.pop(0)
         if self._constant(bottoms):
             driven += bottoms[2].reshape(n, -1) @ weights.pop(0).T
         recurrent = weights.pop(0).T

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..blob import Array, Shape, show
+from ..blob import Array, Shape, count, show
 from ..kernels.boxes import Suppression, suppress
 from ..util.lazy_numpy import np
 from ._detections import DetectionLayer, around, few, rows_of, table
@@ -47,8 +47,8 @@ class YoloLayer(DetectionLayer):
 
         A centre is (cell + sigmoid(x, y)) / (W, H), a size exp(w, h) * anchor / (W, H) / scale.
         """
-        n, _, h, w = x.shape
-        values = x.reshape(n, self.params.num_box, -1, h, w).transpose(0, 1, 3, 4, 2)
+        n, c, h, w = x.shape
+        values = x.reshape(n, self.params.num_box, c // self.params.num_box, h, w).transpose(0, 1, 3, 4, 2)
         columns, rows = (np.arange(cells, dtype=np.float32) for cells in (w, h))
         boxes = np.empty((*values.shape[:-1], 4), np.float32)
         boxes[..., 0] = (columns + sigmoid(values[..., 0])) / w
@@ -85,4 +85,4 @@ class YoloLayer(DetectionLayer):
 
 def by_cell(values: Array) -> Array:
     """Reorder (N, boxes of a cell, H, W, k) to (N, H * W * boxes of a cell, k)."""
-    return values.transpose(0, 2, 3, 1, 4).reshape(len(values), -1, values.shape[-1])
+    return values.transpose(0, 2, 3, 1, 4).reshape(len(values), count(values.shape[1:-1]), values.shape[-1])

@@ -108,8 +108,8 @@ class DetectionOutput(DetectionLayer):
         first = 0
         for score, location in zip(bottoms[:maps], bottoms[maps:]):
             _, c, h, w = location.shape
-            scores.append(score.transpose(0, 2, 3, 1).reshape(n, -1))
-            locations.append(location.reshape(n, c // 4, 4, h * w).transpose(0, 1, 3, 2).reshape(n, -1))
+            scores.append(score.transpose(0, 2, 3, 1).reshape(n, count(score.shape[1:])))
+            locations.append(location.reshape(n, c // 4, 4, h * w).transpose(0, 1, 3, 2).reshape(n, c * h * w))
             part = boxes[:, first : first + c * h * w].reshape(2, h * w, c // 4, 4)
             priors.append(part.transpose(0, 2, 1, 3).reshape(1, 2, -1))
             first += c * h * w

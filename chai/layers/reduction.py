@@ -32,7 +32,7 @@ class Reduction(Layer):
         x = np.abs(x) if p.operation == "ASUM" else x * x if p.operation == "SUMSQ" else x
         axes = tuple(range(self.axis(p.axis, x.shape), x.ndim))
         if p.operation in ("MAX", "MIN"):
-            y = x.max(axes) if p.operation == "MAX" else x.min(axes)
+            y = x.max(axes, initial=-np.inf) if p.operation == "MAX" else x.min(axes, initial=np.inf)
         else:
             combine: Any = {"MEAN": np.mean, "PROD": np.prod}.get(p.operation, np.sum)
             y = combine(x, axes, dtype=np.float32)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..blob import Array, Shape, show
+from ..errors import ModelError
 from ..graph.params import SIZE, choice, within
 from ..util.lazy_numpy import np
 from ._repeat import RepeatLayer
@@ -72,6 +73,10 @@ class Resize(RepeatLayer):
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, p = bottoms[0], self.params
         for axis, (new, old) in enumerate(zip(self.shapes(x.shape)[0], x.shape)):
+            if new > old == 0:
+                raise self.failure(
+                    ModelError(f"{show(x.shape)} has nothing that {new} along axis {axis} could be made of")
+                )
             scale = p.scale[axis] if p.scale else new / old
             crop = (p.roi[axis], p.roi[axis + x.ndim]) if p.coordinates == "TF_CROP_AND_RESIZE" else None
             if new != old or scale != 1 or (crop not in (None, (0, 1))):

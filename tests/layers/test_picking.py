@@ -118,6 +118,7 @@ def behind_a_filter(folder: Path, type: str, fields: str, shape: tuple[int, ...]
         ("DepthToSpace", 'depth_to_space_param { block_size: 2 data_format: "DCR" }', (2, 4, 8)),
         ("InnerProduct", "inner_product_param { num_output: 3 }", (3,)),
         ("InnerProduct", "inner_product_param { num_output: 3 transpose: true }", (3,)),
+        ("Reduction", "reduction_param { operation: MAX axis: 1 }", ()),
         ("Softmax", "softmax_param { axis: 0 }", (8, 2, 4)),
         ("SPP", "spp_param { pyramid_height: 2 }", (40,)),
     ],
@@ -127,6 +128,20 @@ def test_layers_behind_a_filter_that_picks_nothing(
 ) -> None:
     net = behind_a_filter(tmp_path, type, fields, (5, 8, 2, 4))
     assert net.forward(x=numbers(5, 8, 2, 4), s=np.zeros(5))["y"].shape == (0, *top)
+
+
+@pytest.mark.parametrize(("operation", "value"), [("MAX", -np.inf), ("MIN", np.inf), ("SUM", 0), ("PROD", 1)])
+def test_a_reduction_of_nothing(tmp_path: Path, operation: str, value: float) -> None:
+    """Of extremes as ONNX says, of the others the number that changes no result."""
+    net = behind_a_filter(tmp_path, "Reduction", f"reduction_param {{ operation: {operation} }}", (5, 3))
+    assert net.forward(x=numbers(5, 3), s=np.zeros(5))["y"] == value
+
+
+def test_nothing_is_resized_to_something(tmp_path: Path) -> None:
+    net = behind_a_filter(tmp_path, "Resize", "resize_param { size: 4 size: 0 mode: LINEAR }", (5, 3))
+    with pytest.raises(chai.ModelError, match=r"layer 'probe' \(Resize\): 0x3 has nothing that 4 along axis 0"):
+        net.forward(x=numbers(5, 3), s=np.zeros(5))
+    assert net.forward(x=numbers(5, 3), s=np.ones(5))["y"].shape == (4, 3)
 
 
 @pytest.mark.parametrize("marks", [[0, 1, 0], [1, 0, 1]])

@@ -12,6 +12,7 @@ import chai
 from chai import layers
 from chai.graph import Layer
 from chai.graph.source import SourceLayer
+from chai.runtime.host.layer import run_layer
 from tests.conftest import examples
 
 from .common import Shape, build
@@ -347,3 +348,18 @@ def test_scalars_are_refused_or_agree(probes: Probes, type: str, body: str, shap
     """A blob without axes, as Reshape to ``shape { }`` makes it: first, last or everywhere."""
     for scalars in ([(), *shapes[1:]], [*shapes[:-1], ()], [()] * len(shapes)):
         assert outcome(probes[type, body], scalars) in ("refused", "agrees")
+
+
+@pytest.mark.parametrize(("type", "body", "shapes", "tops"), CASES)
+def test_no_rows_are_refused_or_agree(tmp_path: Path, type: str, body: str, shapes: list[Shape], tops: int) -> None:
+    """As behind a Filter that picks none: of the first bottom, and of those with as many."""
+    layer = build(tmp_path, type, body, shapes, tops).graph.layer("probe")
+    fewer = [(0, *shape[1:]) if shape[:1] == shapes[0][:1] else shape for shape in shapes]
+    planned = dict(zip((*layer.bottoms, *layer.tops), (*shapes, *layer.shapes(*shapes))))
+    layer.blobs = [np.ones(shape, np.float32) for shape in layer.weight_shapes(*shapes)]
+    try:
+        outputs, _ = run_layer(layer, [np.ones(shape, np.float32) for shape in fewer], planned, 0.0)
+    except (chai.ShapeError, chai.ModelError):
+        return
+    for array, top in zip(outputs, layer.shapes(*fewer), strict=True):
+        assert array.dtype == np.float32 and (layer.dynamic or array.shape == top)

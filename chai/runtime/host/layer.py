@@ -56,7 +56,9 @@ class PreparedLayer:
         ``started`` is the start of the pass. Raises ShapeError if the tops do not have the shapes of the layer's rule,
         ModelError if memory runs out, and any error of the layer.
         """
-        self._check(tuple(map(shape_of, bottoms)))
+        read = tuple(map(shape_of, bottoms))
+        if read != self.bottoms and self.layer.engine != "custom":
+            compute = self._on_others(read, compute)
         tops, begin, end = self._in_turn(_timed, self.layer, compute or self._forward, bottoms)
         return tops, self._done(bottoms, tops).run(begin, end, started)
 
@@ -84,11 +86,16 @@ class PreparedLayer:
             raise Resized(error.message, layer=name)
         return tops, RunTimes(self._done(bottoms, tops), (shown.ms,), (begin - started) * 1000)
 
-    def _check(self, read: tuple[Shape, ...]) -> None:
-        """Check that it can run on bottoms of these shapes, if others were planned: a blob before may vary in its rows."""
-        if read != self.bottoms and self.layer.engine != "custom":
-            self.layer.shapes(*read)
-            check_weights((self.layer,), dict(zip(self.layer.bottoms, read)))
+    def _on_others(
+        self, read: tuple[Shape, ...], compute: Callable[..., tuple[Array, ...]] | None
+    ) -> Callable[..., tuple[Array, ...]] | None:
+        """Return what computes it on bottoms of other shapes than planned: a blob before may vary in its rows.
+
+        It is ``compute`` unless its tops have no numbers. Raises ShapeError if it cannot run on such bottoms.
+        """
+        tops = self.layer.shapes(*read)
+        check_weights((self.layer,), dict(zip(self.layer.bottoms, read)))
+        return compute if not tops or any(map(prod, tops)) else partial(_without_numbers, tops)
 
     def _done(self, bottoms: Sequence[Array], tops: Sequence[Array]) -> Rows:
         """Return the row of a run, after ``dump``: another than planned where a layer's tops have a variable number of rows."""
@@ -182,6 +189,10 @@ def _forward_of(layer: Layer) -> Callable[..., tuple[Array, ...]]:
 def _constants(layer: Layer, *bottoms: Array) -> tuple[Array, ...]:
     # copies: a later layer, or the caller, may write into the blob of its pass
     return tuple([top.copy() for top in layer.constants_for(tuple(map(shape_of, bottoms)))])
+
+
+def _without_numbers(tops: tuple[Shape, ...], *bottoms: Array) -> tuple[Array, ...]:
+    return tuple([np.empty(top, bottoms[0].dtype) for top in tops])
 
 
 def _in_float32(layer: Layer, *bottoms: Array) -> tuple[Array, ...]:
