@@ -7,7 +7,7 @@ Eltwise of one blob with itself, chains in place and not in place, grouped, dila
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -41,9 +41,14 @@ class Step:
 
 @dataclass
 class RandomNet:
-    """The network of a seed: ``RandomNet(seed)``."""
+    """The network of a seed: ``RandomNet(seed)``.
+
+    ``sizes`` (N, C, H, W) are those of its images, and ``table`` says how often it has layers of each kind.
+    """
 
     seed: int
+    sizes: tuple[Sequence[int], ...] = (1, 1, 2, 3), (1, 3, 4, 8, 16), (4, 5, 7, 9, 12), (4, 6, 7, 10, 11)
+    table: Mapping[Callable[[RandomNet], Any], int] = field(default_factory=lambda: TABLE)
     steps: list[Step] = field(default_factory=list)
     shapes: dict[str, Shape] = field(default_factory=dict)
     inputs: dict[str, Array] = field(default_factory=dict)
@@ -51,14 +56,15 @@ class RandomNet:
 
     def __post_init__(self) -> None:
         self.draw = np.random.default_rng([13, self.seed])
-        images = self._one(1, 1, 2, 3)
+        kinds, weights = list(self.table), np.array(list(self.table.values())) / sum(self.table.values())
+        images = self._one(*self.sizes[0])
         for name in ("data", "more")[: self._one(1, 1, 1, 2)]:
-            shape = images, self._one(1, 3, 4, 8, 16), self._one(4, 5, 7, 9, 12), self._one(4, 6, 7, 10, 11)
+            shape = images, *(self._one(*sizes) for sizes in self.sizes[1:])
             self.shapes[name] = shape
             self.inputs[name] = self.draw.standard_normal(shape).astype(np.float32)
             self._add(*FIRST[self._one(*range(len(FIRST)))](self, name))  # each input is read
         for _ in range(self._one(2, 3, 4, 5, 6, 8, 10)):
-            kind = KINDS[int(self.draw.choice(len(KINDS), p=WEIGHTS))]
+            kind = kinds[int(self.draw.choice(len(kinds), p=weights))]
             if (parts := kind(self)) is not None:
                 self._add(*parts)
 
@@ -361,5 +367,3 @@ TABLE: dict[Callable[[RandomNet], Any], int] = {
     convolution: 22, relu: 14, batch_norm: 7, scale: 7, pooling: 10, eltwise: 9, concat: 8, slices: 5, split: 5,
     deconvolution: 3, inner_product: 3, lrn: 3, prelu: 2, activation: 3, dropout: 2, flatten: 2, softmax: 3,
 }  # fmt: skip
-KINDS = list(TABLE)
-WEIGHTS = np.array(list(TABLE.values())) / sum(TABLE.values())
