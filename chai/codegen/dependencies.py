@@ -20,7 +20,7 @@ from ..limits import limits
 from ..overlay import Layout, Overlay
 from ..overlay.layout import Span, planes, spans
 from ..tasks import Task
-from .memory_map import Regions, wanted
+from .memory_map import Regions, stored, wanted
 
 
 class Finished(NamedTuple):
@@ -70,8 +70,8 @@ def dependencies(
     bytes that hold another blob, or nothing: so offsets from a file are checked here.
     """
     accesses = _Accesses(_ByteHistory(budget or Budget()), shapes, regions, overlay.layout)
-    for blob in regions.given:
-        accesses.write(_Access(blob, (0, shapes[blob][1]), (0, shapes[blob][0])), NONE)
+    for blob, first, channels in stored(regions, shapes):
+        accesses.write(_Access(blob, (first, channels), (0, shapes[blob][0])), NONE)
     waits, done = [], dict.fromkeys(Finished._fields, 0)
     for task in tasks:
         batch = shapes[task.output][0]
@@ -116,8 +116,8 @@ def check_listed(
             raise DeviceError(f"blob {whole!r} is written twice")
         written[whole] |= bits
 
-    for blob in regions.given:
-        write(blob, 0, shapes[blob][1])
+    for blob, first, channels in stored(regions, shapes):
+        write(blob, first, channels)
     for task in tasks:
         for blob in task.inputs:
             whole, bits = planes_of(blob, 0, shapes[blob][1])

@@ -184,9 +184,14 @@ class HostBlobs:
 
 def wanted(regions: Regions, tasks: Iterable[Task], shapes: Mapping[str, Shape]) -> list[Channels]:
     """Return the channels of the host's outputs that it can load: those that it stores itself, or that a Task writes."""
-    stored = [(blob, 0, shapes[blob][1]) for blob in regions.given]
     written = [(task.output, *task.channels(shapes)) for task in tasks]
-    return filled(regions.asked, [*stored, *written], regions.whole, shapes)
+    return filled(regions.asked, [*stored(regions, shapes), *written], regions.whole, shapes)
+
+
+def stored(regions: Regions, shapes: Mapping[str, Shape]) -> list[Channels]:
+    """Return the channels of outermost blobs that the host stores, each once: parts of a blob may have some in common."""
+    parts = [(blob, 0, shapes[blob][1]) for blob in regions.given]
+    return filled(dict.fromkeys(regions.whole(blob).base for blob in regions.given), parts, regions.whole, shapes)
 
 
 def filled(

@@ -22,8 +22,10 @@ from chai.codegen.memory_map import OUTPUT, WORK
 from chai.devices.base import Device, Program, Ran
 from chai.devices.placed import PAGE, PlacedProgram, SimulatedBuffers
 from chai.errors import DeviceError
+from chai.offload.schedule import DeviceStep
 from chai.tasks.work import Work
 from tests.conftest import examples, report
+from tests.passes.common import prototxt
 from tests.reference import descriptors
 
 from .random_chains import random_chains, write_manifest
@@ -190,3 +192,28 @@ def test_a_field_that_is_off_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(encoding, "fields_of", wrong)
     assert finds(tmp_path, PART)
+
+
+# -- what random networks seldom have
+
+OVERLAPPING = """a Convolution data -> a : convolution_param { num_output: 64 kernel_size: 1 }
+s Slice a -> x y : slice_param { axis: 1 slice_point: 32 }
+t Slice a -> u v w : slice_param { axis: 1 slice_point: 16 slice_point: 48 }
+m MVN y -> m
+e Eltwise m x -> e
+f Eltwise m v -> f
+b Convolution e -> b : convolution_param { num_output: 8 kernel_size: 1 }
+c Convolution f -> c : convolution_param { num_output: 12 kernel_size: 1 }"""
+
+
+@pytest.mark.parametrize("overlay", ["pynq-z2", "vta-z7020"])
+def test_slices_with_channels_in_common_of_what_another_segment_wrote(tmp_path: Path, overlay: str) -> None:
+    path, image = tmp_path / "net.prototxt", np.random.default_rng(1).standard_normal((2, 3, 5, 7)).astype(np.float32)
+    path.write_text(prototxt(OVERLAPPING))
+    devices = "emulator", Described(0, Counter()) if overlay == "pynq-z2" else "vtasim"
+    emulated, described = (chai.Net(path, device=device, overlay=overlay, calibrate=image) for device in devices)
+    second = [step for step in described.schedule.steps if isinstance(step, DeviceStep)][-1]
+    assert {"x", "v"} <= {*second.inputs}
+    equal(described.forward(data=image), emulated.forward(data=image), 0)
+    save(emulated, tmp_path / "net.chai")
+    equal(chai.Net(tmp_path / "net.chai", device=devices[1]).forward(data=image), emulated.forward(data=image), 0)
