@@ -24,11 +24,11 @@ def checked(text: str, path: str) -> dict[str, Any]:
     architecture = _architecture(document)
     validate(document, _schema("overlay" if architecture == ARRAY else architecture))
     host_model.of_document(document)
-    _check_steps(document)
     if architecture == ARRAY:
         for section in ("descriptor", "table"):
             _check_record(document, section)
         _check_fields(document)
+        _check_layout(document)
         _check_registers(document)
         _check_array(document)
         _check_buffers(document)
@@ -54,15 +54,6 @@ def _architecture(document: Document) -> str:
 def _schema(name: str) -> Mapping[str, Any]:
     schema: Mapping[str, Any] = jsonfile.load(shipped("hw_overlays", f"{name}.schema.json")).value
     return schema
-
-
-def _check_steps(document: Document) -> None:
-    """Refuse kinds of Task that begin elsewhere than at words, in which addresses count."""
-    word = document.value["layout"]["channels_per_word"]
-    for kind, limits in document.value["tasks"].items():
-        if (step := limits["channel_step"]) != word:
-            message = f"tasks.{kind}.channel_step: {step}, expected the channels of a word, {word}"
-            raise document.error(message, ("tasks", kind, "channel_step"), hint="as layout.channels_per_word")
 
 
 def _check_record(document: Document, section: str) -> None:
@@ -113,6 +104,23 @@ def _check_fields(document: Document) -> None:
             reason = f"the table has no field 'bias' of {wide} bits"
         if reason:
             raise document.error(f"wide_bits: {reason}", ("wide_bits",))
+
+
+def _check_layout(document: Document) -> None:
+    """Refuse words that are not the accelerator's, and what begins within one or where no address of a descriptor is."""
+    layout, tasks = document.value["layout"], document.value["tasks"]
+    word, alignment = layout["channels_per_word"], layout["alignment"]
+    if word != BEAT and not document.value.get("emulated"):
+        message = f"layout.channels_per_word: {word}, expected the bytes of a beat, {BEAT}"
+        raise document.error(message, ("layout", "channels_per_word"))
+    for field in document.value["descriptor"]["fields"]:
+        if alignment % (multiple := field.get("multiple", 1)):
+            message = f"layout.alignment: {alignment}, expected a multiple of {multiple}, as addresses in {field['name']!r} are"
+            raise document.error(message, ("layout", "alignment"))
+    for kind, limits in tasks.items():
+        if (step := limits["channel_step"]) != word:
+            message = f"tasks.{kind}.channel_step: {step}, expected the channels of a word, {word}"
+            raise document.error(message, ("tasks", kind, "channel_step"), hint="as layout.channels_per_word")
 
 
 def _check_registers(document: Document) -> None:

@@ -387,6 +387,17 @@ def refusal_at(folder: Path, marked: str, message: str) -> None:
             '"channel_step": @16',
             "tasks.conv.channel_step: 16, expected the channels of a word, 8 (hint: as layout.channels_per_word)",
         ),
+        (
+            '"channels_per_word": 8',
+            '"channels_per_word": @16',
+            "layout.channels_per_word: 16, expected the bytes of a beat, 8",
+        ),
+        ('"images_per_word": 1', '"images_per_word": @2', "layout.images_per_word: expected 1, found 2"),
+        (
+            '"alignment": 64',
+            '"alignment": @96',
+            "layout.alignment: 96, expected a multiple of 64, as addresses in 'weights' are",
+        ),
     ],
 )
 def test_a_typo_is_reported_at_its_place(tmp_path: Path, old: str, new: str, message: str) -> None:
