@@ -86,8 +86,10 @@ def unsigned_dropped(plan: Plan) -> int:
 def stored(plan: Plan) -> set[str]:
     """Return the blobs that the overlay may store as codes, by a Plan without formats. Weights may still refuse some."""
     blobs = {blob for layer in plan.partition.on("fpga") for blob in (*layer.bottoms, *layer.tops)}
+    on_host = arithmetic(plan.overlay).on_host
     for layer in plan.graph.layers if blobs else ():
-        if not layer.source and layer.takes_codes(tuple(plan.shapes[b] for b in layer.bottoms)):
+        bottoms = tuple(plan.shapes[b] for b in layer.bottoms)
+        if not layer.source and layer.beside(on_host).takes_codes(bottoms):
             blobs.update(layer.tops)
     return blobs
 

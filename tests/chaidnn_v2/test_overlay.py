@@ -156,6 +156,20 @@ def test_a_compiled_network_gives_the_same_codes(tmp_path: Path, scheme: str) ->
 
 
 @pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
+def test_formats_are_measured_for_a_normalize_on_codes(tmp_path: Path, scheme: str) -> None:
+    lines = f"""a Convolution data -> a : {CONV % 3}
+                n Normalize a -> n : norm_param {{ across_spatial: false channel_shared: false }}
+                y AbsVal n -> y"""
+    x = np.random.default_rng(6).normal(size=(3, 16, 7, 9)).astype(np.float32)
+    net = made(tmp_path, lines, calibrate=x, scheme=scheme)
+    answer, exact = net.forward(x)["y"], made(tmp_path, lines, device="float").forward(x)["y"]
+    (step,) = (step for step in net.schedule.steps if isinstance(step, HostStep) and step.layer.name == "n")
+    assert step.codes and np.abs(answer - exact).max() < 0.2 * exact.max()  # its codes are cut, not rounded
+    save(net, tmp_path / "net.chai")
+    assert np.array_equal(chai.Net(tmp_path / "net.chai").forward(x)["y"], answer)
+
+
+@pytest.mark.parametrize("scheme", ["Xilinx", "DynamicFixed"])
 def test_the_second_half_of_a_crelu_saturates(tmp_path: Path, scheme: str) -> None:
     """The smallest code becomes the largest one, also in a file; a Power that does more runs on the host."""
     stated = XILINX % (4.0, 2.0) if scheme == "Xilinx" else DYNAMIC % 5
