@@ -152,6 +152,10 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
         ones, r = (1,) * len(layer.bottoms), Requantization(np.array(1), 0, low, high)
         return Eltwise(layer.bottoms, layer.tops[0], layer.origin, ones, None, r)
 
+    def pair(self, layer: Lowered, operation: str) -> Task:
+        """Raise Unsupported: sums of other layers have the steps of their blobs, which CHaiDNN's Eltwise does not rescale."""
+        raise Unsupported("CHaiDNN adds blobs in an Eltwise alone")
+
     def negation(self, layer: Lowered) -> Task:
         """Return the codes with the other sign, saturated: a CReLU negates before it saturates, which gives the same."""
         r = Requantization(np.array(-1), 0, *self._clamp(layer, self._read(layer, layer.bottoms[0])))

@@ -64,6 +64,7 @@ def made(
         ("y Pooling data -> y : pooling_param { pool: AVE_EXC_PAD kernel_size: 3 pad: 1 }", "averages count the padding"),
         ("y Convolution data -> y : " + CONV % 1 + COARSE, "shifts weights and bias to the left"),
         ("y Eltwise data data -> y : eltwise_param { coeff: 1 coeff: -1 }", "without coefficients"),
+        ("y Bias data data -> y : bias_param { axis: 0 }", "adds blobs in an Eltwise alone"),
         ("y Scale data -> y", "have no thresholds"),
         ("y Convolution data -> y : " + CONV % 1 + (DYNAMIC % 3).replace("}", "chai_unsigned_in: true }"), "no unsigned codes"),
         ("y LRN data -> y", "no LRN unit"),
