@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import chain
 
-from ..blob import Shape
+from ..blob import Shape, batch_of
 from ..errors import UsageError
 from ..fixed import SINGLE
 from ..graph import Graph, Layer
@@ -32,6 +32,7 @@ def partition(
     chosen = engines_chosen(graph, chosen)
     engines: dict[str, str] = {}
     reasons: dict[str, str] = {}
+    batch = batch_of(shapes[blob] for blob in graph.inputs)
     codes: set[str] = set()  # blobs that the overlay writes
     open_sizes: set[str] = set()  # blobs with a variable number of rows: a device program has a fixed one
     for layer in graph.layers:
@@ -39,6 +40,9 @@ def partition(
             continue
         reason = refused.get(layer.name) or (f"its format is {SINGLE}" if single(layer) else None)
         reason = reason or layer.unsupported(overlay, *(shapes[b] for b in layer.bottoms))
+        images = batch_of(shapes[blob] for blob in (*layer.bottoms, *layer.tops))
+        if not reason and images > overlay.batch_max >= batch:  # a larger batch is refused as a whole
+            reason = f"{images} images are more than the overlay's {overlay.batch_max}"
         if not open_sizes.isdisjoint(layer.bottoms):
             reason = reason or "how many rows it gets is known only at run time"
         if layer.dynamic or not open_sizes.isdisjoint(layer.bottoms):

@@ -136,6 +136,16 @@ def test_limits_of_every_unit(tmp_path: Path, line: str, shape: Shape, reason: s
     assert division.reasons["probe"].startswith(f"{reason} is more than the overlay's ")
 
 
+@pytest.mark.parametrize("rows", [256, 257])
+def test_more_images_than_a_task_may_have_within_a_network(tmp_path: Path, rows: int) -> None:
+    """Regions, for example; a batch of so many is refused by the device, with the largest that it runs."""
+    lines = f"rows Reshape data -> r : reshape_param {{ shape {{ dim: {rows} dim: 1 dim: 2 dim: 3 }} }}\n"
+    division = divide(make(tmp_path, f"{lines}probe Convolution r -> y : {SAME}", (1, rows, 2, 3)))
+    reason = "257 images are more than the overlay's 256"
+    assert division.reasons == {"rows": "no Reshape unit"} | ({"probe": reason} if rows == 257 else {})
+    assert not divide(make(tmp_path, f"probe Convolution data -> y : {SAME}", (rows, 1, 2, 3))).reasons
+
+
 @pytest.mark.parametrize(
     ("line", "kind", "lacking", "reason"),
     [
