@@ -7,7 +7,16 @@ from ..fixed import Centred
 from ..graph import Arithmetic, Layer
 from ..overlay import Overlay
 from ..tasks import Task
+from ..tasks.tiling import beyond_strips
+from ..tasks.window import POINT
 from ..util.lazy_numpy import np
+
+
+def affine_refused(layer: Layer, overlay: Overlay, bottom: Shape, **bends: bool) -> str | None:
+    """Return why the overlay cannot run one factor and one addend per channel of a blob of this shape; None if it can."""
+    channels, size = bottom[1], max(bottom[2:])
+    reason = layer.beyond(overlay, "affine", size=size, channels=channels, **bends)
+    return reason or beyond_strips(overlay, POINT, (channels, 1, 1, 1), channels, bottom)
 
 
 class AffineLayer(Layer):
@@ -21,7 +30,7 @@ class AffineLayer(Layer):
             return f"a blob of {len(bottoms[0])} axes"
         if self.blobs and self.affine() is None:
             return "it does more than one factor and one addend per channel"
-        return self.beyond(overlay, "affine", size=max(bottoms[0][2:]), channels=bottoms[0][1], **self.bends)
+        return affine_refused(self, overlay, bottoms[0], **self.bends)
 
     def lower(self, target: Arithmetic) -> list[Task]:
         affine = self.affine()

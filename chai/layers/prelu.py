@@ -14,6 +14,7 @@ from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
 from ..util.lazy_numpy import np
+from ._affine import affine_refused
 
 
 class PReLU(Layer):
@@ -47,7 +48,7 @@ class PReLU(Layer):
         shape = on_device(bottoms[0])
         if len(shape) != 4:
             return f"a blob of {len(shape)} axes"
-        return self.beyond(overlay, "affine", size=max(shape[2:]), channels=shape[1], leaky=True)
+        return affine_refused(self, overlay, shape, leaky=True)
 
     def lower(self, target: Arithmetic) -> list[Task]:
         channels = target.shapes[self.bottoms[0]][1]

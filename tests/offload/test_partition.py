@@ -421,3 +421,14 @@ def test_rows_that_do_not_fit_the_input_buffer(tmp_path: Path) -> None:
     for name in ("pynq-z2", "zcu102"):
         assert reasons(3, 4000, name) == reasons(3, 744, name) == {}
         assert reasons(1100, 20, name) == {"c": "11 input rows take 242,880 bytes, the overlay stages 131,072"}
+
+
+@pytest.mark.parametrize("line", [f"BatchNorm data -> y : {GLOBAL}", "PReLU data -> y"])
+def test_a_pixel_that_does_not_fit_the_input_buffer(tmp_path: Path, line: str) -> None:
+    """Of an affine Task: 41 words for 648 channels."""
+    value = json.loads(overlay.load().path.read_text())
+    for words, reason in ((2 * 41, None), (2 * 41 - 1, "1 input rows take 1,312 bytes, the overlay stages 1,296")):
+        value["buffers"]["input"]["depth"] = words
+        (tmp_path / "overlay.json").write_text(json.dumps(value))
+        graph = make(tmp_path, f"before Pooling data -> d : {MAX}\nprobe {line.replace('data', 'd')}", (1, 648, 4, 5))
+        assert divide(graph, manifest=tmp_path / "overlay.json").reasons.get("probe") == reason
