@@ -50,7 +50,8 @@ def _fold(first: Layer, second: AffineLayer, room: Room | None) -> Layer | None:
         layer.blobs = [weights, (bias * factor + addend).astype(np.float32)]
         return layer
     before = first.affine() if isinstance(first, AffineLayer) else None
-    if before is None:
+    axes = {getattr(layer.params, "axis", 1) for layer in (first, second)}
+    if before is None or axes != {1}:  # of a blob with other axes than four, -3 are not the channels
         return None
     blobs = [(before[0] * factor).astype(np.float32), (before[1] * factor + addend).astype(np.float32)]
     scale = Scale(second.name, first.bottoms, second.tops, Scale.Params(bias_term=True), blobs)

@@ -24,8 +24,8 @@ def fold_pairs(graph: Graph) -> Graph:
 
 
 def _paired(first: Layer, second: Layer) -> BN | None:
-    if not isinstance(first, BatchNorm) or not isinstance(second, Scale):
-        return None
+    if not isinstance(first, BatchNorm) or not isinstance(second, Scale) or second.params.axis < 0:
+        return None  # axis -3 are the channels of four axes alone
     return None if first.affine() is None or second.affine() is None else _pair(first, second)
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from chai.chaidnn_v2.arithmetic import ChaidnnArithmetic
 from chai.layers.scale import Scale
 from chai.passes.fold_batchnorm import fold_batchnorm
 from chai.passes.fuse_relu import fuse_relu
 from chai.passes.rewrite import rewrite
+from chai.tasks.arithmetic import Arithmetic
 
 from .common import AFFINE, AVE, CONV, GLOBAL, facts, make, network, origins, same, types
 
@@ -188,6 +190,18 @@ def test_what_must_not_match(tmp_path: Path, lines: str) -> None:
     graph = make(tmp_path, lines)
     assert facts(fold_batchnorm(graph)) == facts(graph)
     same(graph, rewrite(graph), FOLDED)
+
+
+@pytest.mark.parametrize("arithmetic", [Arithmetic, ChaidnnArithmetic])
+@pytest.mark.parametrize("shape", [(4, 4, 5), (3, 4, 4, 4, 5), (2, 4, 3, 5)])
+@pytest.mark.parametrize("first", [f"BatchNorm data -> b : {GLOBAL}", "Scale data -> b : scale_param { axis: 1 }"])
+def test_axes_from_the_end_are_channels_of_four_alone(
+    tmp_path: Path, first: str, shape: tuple[int, ...], arithmetic: type[Arithmetic]
+) -> None:
+    """Both may have as many numbers, so that nothing but the results shows it."""
+    second = "scale_param { axis: -3 bias_term: true }"
+    graph = make(tmp_path, f"first {first}\nsecond Scale b -> s : {second}\nend AbsVal s -> y", shape)
+    same(graph, rewrite(graph, arithmetic), FOLDED)
 
 
 def test_an_output_in_between_stays(tmp_path: Path) -> None:
