@@ -46,8 +46,8 @@ def source(place: Any, raw: tuple[int, int] | None = None) -> FrameSource:
         raise UsageError("raw frames come from the standard input alone", hint="PROGRAM | chai run ... -i - --raw HxW")
     if text == "-":
         if raw is not None:
-            return _plain("stdin", partial(_pixels, *raw))
-        return _plain("stdin", lambda stop: split(_reader(_stdin(), stop), "stdin"))
+            return _stream("stdin", partial(_pixels, *raw))
+        return _stream("stdin", lambda stop: split(_reader(_stdin(), stop), "stdin"))
     if camera := CAMERA.fullmatch(text):
         device = camera[2] or f"/dev/video{camera[1]}"
         if not Path(device).exists():
@@ -69,7 +69,7 @@ def _file(path: Path) -> FrameSource:
     if suffix in CONTAINERS:
         return _libav(path.name, VideoJob(kind="file", place=str(path), container=CONTAINERS[suffix]))
     if suffix in STREAMS:
-        return _plain(path.name, partial(_pictures, path))
+        return _stream(path.name, partial(_pictures, path))
     kinds = " ".join((*CONTAINERS, *STREAMS))
     raise UsageError(f"{str(path)!r} is no video", hint=f"expected {kinds}, or a folder of pictures")
 
@@ -103,6 +103,20 @@ def _plain(name: str, data: Callable[[Stop], Iterator[bytes | Array]]) -> FrameS
     return FrameSource(name, False, frames)
 
 
+def _stream(name: str, data: Callable[[Stop], Iterator[bytes | Array]]) -> FrameSource:
+    """Return the source of the frames of a file or pipe, which has at least one: a program that failed writes none."""
+
+    def frames(stop: Stop) -> Iterator[bytes | Array]:
+        frame = None
+        for frame in data(stop):
+            yield frame
+        if frame is None:
+            hint = "look for an error of the program that wrote it"
+            raise ParseError("there is no frame: the stream is empty", path=name, hint=hint)
+
+    return _plain(name, frames)
+
+
 def _arrays(arrays: Iterable[Any]) -> Iterator[Array]:
     """Yield the frames that a program has or makes: uint8 (H, W, 3) in RGB, or (H, W)."""
     for number, array in enumerate(arrays):
@@ -128,8 +142,6 @@ def _pictures(path: Path, stop: Stop) -> Iterator[bytes]:
     """Yield the JPEG or PPM pictures that are one after the other in a file."""
     with opened(path) as file:
         yield from split(_reader(file, stop), path.name)
-        if not os.fstat(file.fileno()).st_size:
-            raise ParseError("there is no frame: the file is empty", path=path.name)
 
 
 def _pixels(height: int, width: int, stop: Stop) -> Iterator[Array]:

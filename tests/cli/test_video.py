@@ -124,6 +124,22 @@ def test_a_torn_clip(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert len(list(source("out.mjpeg").frames(Stop()))) == FRAMES - 1
 
 
+@pytest.mark.parametrize("more", [[], ["--raw", "24x40"]])
+def test_an_empty_pipe(folder: Path, more: list[str]) -> None:
+    command = [sys.executable, "-m", "chai", "run", NETWORK, "-i", "-", "--json", *more]
+    done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True)
+    assert (done.returncode, done.stdout) == (65, b"")
+    assert b"error: stdin: there is no frame: the stream is empty\nhint: " in done.stderr
+
+
+@pytest.mark.parametrize("data", [b"", b"\0\0\r\n"])
+def test_a_clip_without_a_frame(folder: Path, data: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("empty.mjpeg").write_bytes(data)
+    assert run("-i", "empty.mjpeg", "-o", "out.mjpeg") == 65
+    assert "error: empty.mjpeg: there is no frame: the stream is empty" in capsys.readouterr().err
+    assert not Path("out.mjpeg").exists()
+
+
 @pytest.mark.parametrize(
     ("args", "words"),
     [
