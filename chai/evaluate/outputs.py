@@ -104,7 +104,7 @@ def _described(net: Net, name: str, kind: OutputKind) -> Output:
 def _classes(kind: OutputKind, decision: str | None, logits: Sequence[int]) -> int | None:
     """Return the number of classes for logits of this shape."""
     if kind == "scores":
-        return int(np.prod(logits[1:]))
+        return int(np.prod(logits[1:])) if logits else None
     channels = logits[1] if len(logits) == 4 else 1
     if channels == 1 and decision != "argmax":
         return 2 if decision == "sigmoid" else None

@@ -39,10 +39,10 @@ def truth(labels: Path | None, answers: Path | None, output: Output, names: Sequ
         files = {"scores": "lines of: file name, class number", "boxes": 'lines of {"file": ..., "boxes": [...]}'}
         raise UsageError(f"--truth {answers}: expected a file, the output is {kind}", hint=f"it has {files[kind]}")
     if kind == "scores":
-        return Classes(labels, answers)
+        return Classes(labels, answers, output.classes)
     if kind != "boxes" or answers is None:
         return lambda _: None
-    return CocoTruth(answers, names) if coco else TrueBoxes(answers, output.first_class)
+    return CocoTruth(answers, names) if coco else TrueBoxes(answers, output.first_class, output.classes)
 
 
 def map_file(folder: str, file: str, item: int | None) -> Path:
@@ -55,10 +55,13 @@ class Classes:
     """The true class of an image file: its line in a file, else its synset id, else its folder.
 
     A name in the file may lack folders, or have more than an image's path, where it says one class all the same.
+    ``count`` is the number of the network's classes; a folder with a larger number, as that of a year, is no class.
+    Raises ParseError for a line with one.
     """
 
-    def __init__(self, labels: Path | None, answers: Path | None) -> None:
+    def __init__(self, labels: Path | None, answers: Path | None, count: int | None = None) -> None:
         self.classes: dict[str, int] = {}
+        self.end = MOST if count is None else count
         for i, line in enumerate(() if labels is None else label_lines(labels)):
             for name in filter(None, (line.strip(), line.split(" ")[0])):  # "" is the folder of a plain file name
                 self.classes.setdefault(name, i)
@@ -75,6 +78,14 @@ class Classes:
                 )
             if line.strip():
                 parts, label = parts_of(name.strip()), int(index)
+                if label >= self.end:
+                    raise ParseError(
+                        f"expected a class number {_range(0, self.end)}, found {label}",
+                        path=str(answers),
+                        line=number,
+                        column=1,
+                        hint="the network's first class is 0",
+                    )
                 if listed.setdefault(parts, label) != label:
                     raise ParseError(
                         f"{'/'.join(parts)!r} has class {listed[parts]} already",
@@ -91,7 +102,7 @@ class Classes:
         if (listed := of_image(self.listed, file)) is not None:
             return listed
         folder = file.parent.name
-        if folder.isdecimal() and len(folder) < 10:
+        if folder.isdecimal() and len(folder) < 10 and int(folder) < self.end:
             return int(folder)
         return self.classes.get(file.name[:9], self.classes.get(folder))
 
@@ -100,12 +111,14 @@ class TrueBoxes:
     """The true boxes [class, x0, y0, x1, y1] of an image file, in its pixels.
 
     They come from JSON lines {"file": name, "boxes": [...]}, or from what ``chai run --json`` prints. Classes are numbered as
-    ``detections`` has them; JSON lines have the network's labels, of which ``first_class`` is class 0. A name with folders
-    matches only images in these folders. Raises ParseError, with the line of a JSON line.
+    ``detections`` has them; JSON lines have the network's labels, of which ``first_class`` is class 0 of
+    ``classes`` (None: unknown). A name with folders matches only images in these folders. Raises ParseError, with the line of a
+    JSON line.
     """
 
-    def __init__(self, answers: Path, first_class: int = 0) -> None:
+    def __init__(self, answers: Path, first_class: int = 0, classes: int | None = None) -> None:
         self.path, self._first = answers, first_class
+        self._end = MOST if classes is None else first_class + classes
         self.listed: dict[tuple[str, ...], list[list[float]]] = {}
         lines: dict[tuple[str, ...], int | None] = {}
         whole = text(answers, "text_bytes")
@@ -160,7 +173,7 @@ class TrueBoxes:
         if not isinstance(boxes, list):
             raise self._error(f'"boxes": expected a list of [class, x0, y0, x1, y1], found {_short(boxes)}', number)
         for i, box in enumerate(boxes):
-            if wrong := _mistake(box, self._first):
+            if wrong := _mistake(box, self._first, self._end):
                 image = "" if number else f"{content['file']}: "
                 raise self._error(f"{image}box {i}: expected {wrong}", number)
         return parts_of(content["file"]), of_classes(boxes, self._first) or []
@@ -174,14 +187,19 @@ def of_classes(boxes: list[list[float]] | None, first_class: int) -> list[list[f
     return None if boxes is None else [[label - first_class, *corners] for label, *corners in boxes]
 
 
-def _mistake(box: Any, first_class: int) -> str:
-    """Return what a box should be and what it is, "" if it is right; labels before that of the first class are no object's."""
+def _mistake(box: Any, first: int, end: int) -> str:
+    """Return what a box should be and what it is, "" if it is right; objects have labels from ``first`` to before ``end``."""
     if not isinstance(box, list) or len(box) != 5 or not all(map(_is_number, box)):
         return f"[class, x0, y0, x1, y1], found {_short(box)}"
     label, x0, y0, x1, y1 = box
-    if not isinstance(label, int) or not first_class <= label < MOST:
-        return f"a class number from {first_class} on, found {_short(label)}"
+    if not isinstance(label, int) or not first <= label < end:
+        return f"a class number {_range(first, end)}, found {_short(label)}"
     return "" if x0 < x1 and y0 < y1 else f"x0 < x1 and y0 < y1, found {_short(box[1:])}"
+
+
+def _range(first: int, end: int) -> str:
+    """Return the class numbers that there are as text; ``end`` is MOST if their number is unknown."""
+    return f"from {first} on" if end == MOST else f"from {first} to {end - 1}"
 
 
 def _is_number(value: Any) -> bool:

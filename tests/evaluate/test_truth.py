@@ -74,6 +74,23 @@ def test_the_background_is_no_true_class(tmp_path: Path) -> None:
     assert TrueBoxes(path, first_class=0)(Path("a.jpg")) == [BOX, [0, 1, 2, 30, 40]]
 
 
+def test_a_class_that_the_network_lacks_is_refused_with_its_line(tmp_path: Path) -> None:
+    """The last class of each kind is taken. A folder with a larger number is the folder of a year, say."""
+    boxes = Output("out", "boxes", None, classes=3, first_class=1)
+    good = {"file": "a.jpg", "boxes": [[3, 1, 2, 30, 40]]}
+    assert truth(None, written(tmp_path, good), boxes)(Path("a.jpg")) == [[2, 1, 2, 30, 40]]
+    with pytest.raises(ParseError, match="expected a class number from 1 to 3, found 4") as raised:
+        truth(None, written(tmp_path, good, {"file": "b.jpg", "boxes": [[4, 1, 2, 30, 40]]}), boxes)
+    assert "truth.jsonl:2:1: box 0: " in raised.value.headline
+
+    scores = Output("prob", "scores", None, classes=10)
+    known = truth(None, written(tmp_path, "a.jpg 9"), scores)
+    assert [known(Path(name)) for name in ("a.jpg", "9/b.jpg", "2023/b.jpg", "10/b.jpg")] == [9, 9, None, None]
+    with pytest.raises(ParseError, match="expected a class number from 0 to 9, found 10") as raised:
+        truth(None, written(tmp_path, "a.jpg 9", "b.jpg 10"), scores)
+    assert "truth.jsonl:2:1: " in raised.value.headline
+
+
 @pytest.mark.parametrize("right", [1, 1.25, 1.99])
 def test_corners_that_are_fractions_are_refused(tmp_path: Path, right: float) -> None:
     """Detectors' boxes may end a little outside the image. The error names both units."""
