@@ -43,6 +43,7 @@ class Limits(NamedTuple):
     kernel_items: int = 1 << 32  # work items of one kernel
     kernel_seconds: int = 60  # time of one OpenCL layer; its first run includes the last part of its compilation
     build_seconds: int = 300  # compilation of one OpenCL layer
+    custom_files: int = 100_000  # in a folder of custom layers whose code is compared; 3 us each to list
     card_bytes: int = 1 << 20  # the .toml of a network
     coco_bytes: int = 64 << 20  # COCO's annotations; those of val2017 have 20 MB
     coco_values: int = 3_500_000  # numbers, texts, lists and objects in them, of up to 64 bytes each

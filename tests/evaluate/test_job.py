@@ -10,6 +10,7 @@ import pytest
 from chai.errors import UsageError
 from chai.evaluate import Output
 from chai.evaluate.workers.job import Job
+from chai.limits import Limits
 from chai.util.paths import resource
 from tests.opencl.common import XML, write
 
@@ -62,6 +63,20 @@ def test_other_code_of_custom_layers_is_refused(tmp_path: Path, named: str, chan
     else:
         with pytest.raises(UsageError, match="not the same custom layers as here"):
             job.check()
+
+
+def test_a_folder_of_custom_layers_with_too_many_files_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``--custom /`` would read the disk. Of 4 files and 2 folders the bound counts all, at any depth."""
+    for name in ("a.py", "b/c.py", "b/c/d.txt", "b/c/e.h"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("\n")
+    monkeypatch.setattr("chai.evaluate.workers.job.limits", lambda: Limits(custom_files=6))
+    sealed(custom=(str(tmp_path),))
+    monkeypatch.setattr("chai.evaluate.workers.job.limits", lambda: Limits(custom_files=5))
+    with pytest.raises(UsageError, match="6 exceeds the limit custom_files=5"):
+        sealed(custom=(str(tmp_path),))
 
 
 def test_other_true_maps_are_refused(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from ...images import files as images
 from ...images.pictures import Feed, item_shape, stacked
 from ...images.preprocess import Preprocess
 from ...images.window import PictureWindow
+from ...limits import limits
 from ...net import Net
 from ...overlay import load
 from ...plugins.loading import load_custom
@@ -41,7 +42,7 @@ from ..truth import map_file
 
 Place = tuple[int, str, "int | None"]  # index of an image, its file, and its item in a .npy of several images
 Answer = dict[str, Any]  # {"records": [...]}, {"lost": "why"} or {"refused": an error}
-_CODE = ("*.py", "*.cl", "*.h")  # modules, and kernels in OpenCL with their headers
+_CODE = (".py", ".cl", ".h")  # modules, and kernels in OpenCL with their headers
 
 
 @dataclass(frozen=True)
@@ -153,8 +154,15 @@ def _code(place: Path) -> Iterator[Path]:
 
 
 def _below(folder: Path) -> list[Path]:
-    """Return the files of code in a folder."""
-    return sorted(file for kind in _CODE for file in folder.rglob(kind))
+    """Return the files of code in a folder and those in it. Raises UsageError for more files than custom layers have."""
+    code, count = list[Path](), 0
+    for place, folders, files in os.walk(folder):
+        count += len(folders) + len(files)
+        if count > limits().custom_files:
+            message = f"custom layers in {str(folder)!r}: " + limits().exceeded("custom_files", count)
+            raise UsageError(message, hint="name the folder with the layers alone")
+        code += [Path(place, file) for file in files if file.endswith(_CODE)]
+    return sorted(code)
 
 
 def _joint(paths: Sequence[Path]) -> str:
