@@ -62,16 +62,19 @@ class Parser(argparse.ArgumentParser):
     def _keep_apart(self, args: argparse.Namespace) -> None:
         """Raise UsageError for a file to write that is there and read, or that another option writes."""
         values = {a: value for a in self._actions if (value := getattr(args, a.dest, None)) is not None}
-        written = {a for a in values if getattr(a.type, "func", a.type) is output.file}
-        places = [(a, os.path.realpath(path)) for a in (values if written else ()) for path in _paths(values[a])]
-        for action, path in ((a, path) for a, path in places if a in written):
-            for other, place in places:
-                if place == path and other is not action and (other in written or os.path.isfile(path)):
-                    name = other.option_strings[-1] if other.option_strings else other.metavar
-                    raise UsageError(
-                        f"{action.option_strings[-1]} would overwrite {str(values[action])!r}, which {name} names",
-                        hint="name another file",
-                    )
+        written = [a for a in values if getattr(a.type, "func", a.type) is output.file]
+        read = [a for a in values if a not in written] if written else []
+        outputs = [(a, path) for a in written for path in _with_weights(values[a])]
+        inputs = [(a, Path(path)) for a in read for path in _paths(values[a])]
+        for action, path in outputs:
+            place = os.path.realpath(path)
+            for other, near in (*outputs, *inputs):
+                same = other is not action and os.path.realpath(near) == place
+                if same and (other in written or os.path.isfile(place)):
+                    raise _overwriting(action, path, f"{_name(other)} names")
+            for other, near in inputs if "implied" in args and os.path.isfile(place) else ():
+                if place in map(os.path.realpath, args.implied(args, other.dest, near)):
+                    raise _overwriting(action, path, f"is read for {_name(other)}")
 
     def _short_usage(self) -> str:
         words = ["%(prog)s"]
@@ -101,6 +104,21 @@ def _paths(value: Any) -> Iterator[str | Path]:
     elif isinstance(value, list):
         for item in value:
             yield from _paths(item)
+
+
+def _with_weights(path: Path) -> Iterator[Path]:
+    """Yield a file to write; and what is written with it, if it is a prototxt."""
+    yield path
+    if path.suffix == ".prototxt":
+        yield from map(path.with_suffix, (".caffemodel", ".toml"))
+
+
+def _name(action: argparse.Action) -> str:
+    return action.option_strings[-1] if action.option_strings else str(action.metavar)
+
+
+def _overwriting(action: argparse.Action, path: Path, why: str) -> UsageError:
+    return UsageError(f"{_name(action)} would overwrite {str(path)!r}, which {why}", hint="name another file")
 
 
 def section(parser: argparse.ArgumentParser, title: str, description: str | None = None) -> argparse._ArgumentGroup:

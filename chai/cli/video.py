@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from ..errors import ChaiError
+from ..errors import ChaiError, UsageError
 from ..frames.frame import VideoFrame
 from ..frames.playing import Step, Video, VideoResult
 from ..frames.sources import source
@@ -64,6 +65,8 @@ def execute(args: argparse.Namespace) -> int:
     refuse(args, off, "for a video", hint="-o out.mp4 draws into its frames")
     place = args.image[0]
     frames = source(place, args.raw)
+    if args.output and os.path.realpath(place) == os.path.realpath(args.output):
+        raise UsageError(f"-o {args.output} would write into the folder that is read", hint="name another folder")
     view_at = None if args.view is None else address(args.view)
     job = inputs.prepare(args, [Path(frames.name)])
     answers = answers_of(args, job)

@@ -12,6 +12,7 @@ from chai.cli import inputs
 from chai.util.files import obstacle
 from chai.util.paths import resource
 from tests.cli.conftest import InProcess
+from tests.onnx.common import blob, model, node, outside
 
 IMAGE = str(sorted(resource("prototxt", "digits_images").glob("*_7.png"))[0])
 OPTIONS = {
@@ -95,7 +96,18 @@ def test_a_folder_that_nothing_can_be_written_to(monkeypatch: pytest.MonkeyPatch
             "quantize digits --calibration here/b.png -o q.prototxt --html q.prototxt",
             "--output would overwrite 'q.prototxt'",
         ),
+        (
+            "quantize digits --calibration here/b.png -o q.prototxt --html q.caffemodel",
+            "'q.caffemodel', which --",
+        ),
         ("estimate here/a.png -o here/a.png", "which LAYERS.csv names"),
+        ("run here/n.prototxt -i here/b.png --trace here/n.caffemodel", "'here/n.caffemodel', which is read for NET"),
+        ("show here/n.prototxt --html here/link/n.toml", "'here/link/n.toml', which is read for NET"),
+        ("check here/n.onnx -i here/b.png --html here/n.onnx.data", "'here/n.onnx.data', which is read for NET"),
+        ("run digits -i here/ --trace here/a.png", "'here/a.png', which is read for --image"),
+        ("evaluate digits --images . --journal here/link/a.png", "'here/link/a.png', which is read for --images"),
+        ("compile digits --calibration here -o here/a.png", "'here/a.png', which is read for --calibration"),
+        ("check digits -i here/b.png --custom here --html here/layer.py", "which is read for --custom"),
     ],
 )
 def test_no_file_is_written_over_what_is_read(
@@ -105,6 +117,10 @@ def test_no_file_is_written_over_what_is_read(
     for name in ("a.png", "b.png", "b.mjpeg"):
         (Path("here") / name).write_bytes(Path(IMAGE).read_bytes())
     Path("here/link").symlink_to(".")
+    for name in ("n.prototxt", "n.caffemodel", "n.toml", "n.onnx.data", "layer.py"):
+        (Path("here") / name).write_text("####")
+    weights = blob(5, outside("w", "n.onnx.data", (1,)))
+    Path("here/n.onnx").write_bytes(model([node("Mul", ["x", "w"], ["y"])], {"x": (1, 1, 2, 2)}, ["y"], more=weights))
     assert in_process(*line.split()) == 2
     told = capsys.readouterr()
     assert told.out == ""

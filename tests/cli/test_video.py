@@ -150,6 +150,7 @@ def test_a_clip_without_a_frame(folder: Path, data: bytes, capsys: pytest.Captur
         (["-i", "none.mp4"], "there is no video 'none.mp4'"),
         (["-i", "rtsp2://a:b@c/d"], "chai reads no video from rtsp2://"),
         (["-i", "clip.mjpeg", "-o", "out.npz"], "expected .mp4, .mjpeg, .mjpg or a folder for a video"),
+        (["-i", ".", "-o", ".", "--live"], "-o . would write into the folder that is read"),
         (["-i", "clip.mjpeg", "--draw", "out.png"], "--draw does nothing for a video"),
         (["-i", "clip.mjpeg", "--batch", "2"], "--batch does nothing for a video"),
         (["-i", "clip.mjpeg", "--perf"], "--perf does nothing for a video"),
