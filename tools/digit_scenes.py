@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from PIL import Image
 
+from chai.blob import Array
+
 HEIGHT, WIDTH = 72, 96  # pixels of a picture
 SIDES = 20, 36  # least and largest height of a digit with a border of an eighth of its own, in pixels
 WIDENED = 0.15  # at most, relative to the height
@@ -23,8 +25,8 @@ APART = 2  # pixels between two digits, at least
 MOST = 4  # digits in a picture
 TRIES = 10  # places of a digit, and colours of a place
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)  # ITU-R BT.601
+BICUBIC: Any = 3  # PIL.Image.BICUBIC, which moved to Resampling in Pillow 9.1
 
-Array = np.ndarray[Any, Any]
 Rng = np.random.Generator
 
 
@@ -50,7 +52,7 @@ def background(rng: Rng) -> Array:
     """Return blurred colours with a few rectangles of others, float32 (HEIGHT, WIDTH, 3) from 0 to 255."""
     rows, columns = rng.integers(2, 5, 2)
     colours = Image.fromarray(rng.integers(0, 256, (rows, columns, 3), np.uint8))
-    canvas = np.asarray(colours.resize((WIDTH, HEIGHT), Image.Resampling.BICUBIC), np.float32).copy()
+    canvas = np.asarray(colours.resize((WIDTH, HEIGHT), BICUBIC), np.float32).copy()
     canvas += (rng.uniform(0, 255, 3).astype(np.float32) - canvas) * np.float32(
         rng.uniform(0, 0.9)
     )  # often almost plain
@@ -66,8 +68,8 @@ def ink(rng: Rng, digit: Array, sides: tuple[int, int] = SIDES) -> Array:
     """Return a digit as shares of ink, float32 (height, width) from 0 to 1: enlarged, a little wider or narrower, and turned."""
     height = int(rng.integers(*sides, endpoint=True))
     width = round(height * (1 + rng.uniform(-WIDENED, WIDENED)))
-    image = Image.fromarray(np.pad(digit, 1)).resize((width, height), Image.Resampling.BICUBIC)
-    turned = image.rotate(rng.uniform(-TURNED, TURNED), Image.Resampling.BICUBIC)
+    image = Image.fromarray(np.pad(digit, 1)).resize((width, height), BICUBIC)
+    turned = image.rotate(rng.uniform(-TURNED, TURNED), BICUBIC)
     shares = np.asarray(turned, np.float32) / 255
     inside = shares >= INK
     rows, columns = np.flatnonzero(inside.any(1)), np.flatnonzero(inside.any(0))

@@ -16,11 +16,11 @@ import pytest
 from PIL import Image
 
 import chai
+from chai.blob import Array
 from chai.util.paths import resource
 from tests.detect.shipped import NETWORK
 from tools.digit_scenes import HEIGHT, WIDTH, BoxedDigit, background, colour, ink, paint, picture, read_digits
 
-Pixels = np.ndarray[Any, Any]
 Truth = list[BoxedDigit]
 PLACES = (0, 0, WIDTH, HEIGHT // 2), (0, HEIGHT // 2, WIDTH // 2, HEIGHT), (WIDTH // 2, HEIGHT // 2, WIDTH, HEIGHT)
 SIDES = 24, 36  # pixels of a digit with its border
@@ -30,7 +30,7 @@ SCENE = 20  # frames of a background
 
 
 @lru_cache(maxsize=1)
-def held_back() -> tuple[Pixels, Pixels]:
+def held_back() -> tuple[Array, Array]:
     """The digits that the detector was not trained on, uint8 (N, 8, 8), and their labels."""
     return read_digits(resource("prototxt", "digits_images"))
 
@@ -38,7 +38,7 @@ def held_back() -> tuple[Pixels, Pixels]:
 class MovingDigit:
     """A held-back digit that crosses a place, a part of the picture, in a straight line."""
 
-    def __init__(self, rng: Any, place: tuple[int, int, int, int], behind: Pixels) -> None:
+    def __init__(self, rng: Any, place: tuple[int, int, int, int], behind: Array) -> None:
         digits, labels = held_back()
         which = int(rng.integers(len(digits)))
         left, top, right, bottom = place
@@ -48,7 +48,7 @@ class MovingDigit:
         room = np.array([right - left - width, bottom - top - height])
         self.begin, self.end = (np.array([left, top]) + rng.uniform(0, 1, 2) * room for _ in range(2))
 
-    def paint(self, canvas: Pixels, share: float) -> Truth:
+    def paint(self, canvas: Array, share: float) -> Truth:
         """Paint it where it is after a share of its way; none if no colour stands out from the background."""
         if self.shade is None:
             return []
@@ -59,7 +59,7 @@ class MovingDigit:
 
 
 @lru_cache(maxsize=4)
-def _frames(count: int) -> list[tuple[Pixels, Truth]]:
+def _frames(count: int) -> list[tuple[Array, Truth]]:
     rng = np.random.default_rng(SEED)
     moving: list[MovingDigit | None] = [None] * len(PLACES)
     frames = []
@@ -77,7 +77,7 @@ def _frames(count: int) -> list[tuple[Pixels, Truth]]:
     return frames
 
 
-def clip(count: int) -> Iterator[tuple[Pixels, Truth]]:
+def clip(count: int) -> Iterator[tuple[Array, Truth]]:
     """Frames of up to three digits that move, uint8 (HEIGHT, WIDTH, 3), and what is in each."""
     return iter(_frames(count))
 
@@ -86,7 +86,7 @@ def detector(device: str = "emulator") -> chai.Net:
     return chai.Net(NETWORK, device=device)
 
 
-def jpeg(frame: Pixels, quality: int = 95) -> bytes:
+def jpeg(frame: Array, quality: int = 95) -> bytes:
     data = io.BytesIO()
     Image.fromarray(frame).save(data, "JPEG", quality=quality)
     return data.getvalue()

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import given, strategies as st
 
+from chai.blob import Array
 from chai.kernels import boxes
 from chai.kernels.boxes import Suppression, suppress
 from chai.kernels.native import library
-
-Array = np.ndarray[Any, Any]
 
 
 def by_a_loop(low: Array, high: Array, area: Array, rule: Suppression) -> list[int]:

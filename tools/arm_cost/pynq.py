@@ -19,7 +19,7 @@ PAGE = 4096
 _addresses = count(0x1000_0000, 0x400_0000)
 
 
-class Buffer(np.ndarray[Any, Any]):
+class Buffer(np.ndarray):  # numpy before 1.22 has no types in brackets
     """A buffer in contiguous memory."""
 
     device_address: int

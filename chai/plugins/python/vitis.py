@@ -61,7 +61,7 @@ class VitisTensor:
         return int(np.prod(self.dims))
 
 
-class TensorBuffer(np.ndarray[Any, np.dtype[Any]]):
+class TensorBuffer(np.ndarray):  # numpy before 1.22 has no types in brackets
     """A tensor's memory, as an array and with ``get_tensor``."""
 
     name = ""
