@@ -275,7 +275,8 @@ class Net(Shared):
 
         Inputs are arrays by blob name, a dict of them, or one array if there is one input: float32 (N, C, H, W), already
         preprocessed, or chai.Pictures. One that nothing reads may be left out. Their sizes may differ from the last pass's.
-        Returns the output blobs by Caffe's name, float32; with labels among the inputs the losses that compare them, too.
+        Returns the output blobs by Caffe's name, float32; with labels among the inputs the losses that compare them, too. Their
+        memory is no input's; outputs that relay one blob (Split, Flatten, Reshape) have theirs in common, as in Caffe.
         """
         called = perf_counter()
         data, inputs = named(data, inputs)

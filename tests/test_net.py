@@ -297,6 +297,22 @@ def test_the_default_device_is_the_emulator_and_chai_device_another(monkeypatch:
     assert chai.Net("digits").device.name == "float"
 
 
+@pytest.mark.parametrize("device", ["float", "emulator"])
+def test_outputs_that_relay_a_blob_share_memory_with_each_other_alone(tmp_path: Path, device: str) -> None:
+    (tmp_path / "n.prototxt").write_text(
+        'layer { name: "x" type: "Input" top: "x" input_param { shape { dim: 2 dim: 3 dim: 5 dim: 7 } } }\n'
+        'layer { name: "f" type: "Flatten" bottom: "x" top: "f" }\n'
+        'layer { name: "s" type: "Split" bottom: "x" top: "a" top: "b" }\n'
+    )
+    x = np.random.default_rng(0).normal(size=(2, 3, 5, 7)).astype(np.float32)
+    net = chai.Net(tmp_path / "n.prototxt", device=device)
+    first, second = net.forward(x), net.forward(x)
+    for name, value in first.items():
+        np.testing.assert_array_equal(value.ravel(), x.ravel())
+        assert not np.shares_memory(value, x) and not np.shares_memory(value, second[name])
+    assert np.shares_memory(first["a"], first["b"]) and np.shares_memory(first["a"], first["f"])
+
+
 def test_a_network_that_is_dropped_without_close_is_freed_at_once() -> None:
     """Its codes of weights, and a board, do not wait for the garbage collector."""
     net = chai.Net("digits", device="emulator", calibrate=np.ones((1, 1, 8, 8), np.float32))
