@@ -9,7 +9,7 @@ from typing import Any, TypedDict
 
 from ..blob import Array, Shape, show as shape_text
 from ..evaluate.maps import class_map
-from ..evaluate.outputs import kind_of, source
+from ..evaluate.outputs import box_classes, kind_of, source
 from ..evaluate.score import best
 from ..images.boxes import class_names, detections
 from ..images.window import PictureWindow
@@ -169,7 +169,7 @@ class Answers:
     def _boxes(self, name: str, value: Array, index: int, window: PictureWindow) -> dict[str, Any]:
         """Return the boxes of an image, best first, and the number of others above and below the threshold."""
         layer = source(self.net.graph, name)
-        names = class_names(self.labels, layer.first_class, layer.box_classes)
+        names = class_names(self.labels, layer.first_class, box_classes(self.net, layer))
         rows = detections(value, {index: window}, layer.first_class)
         sure = rows[rows[:, 2] >= self.threshold]
         listed = sure[: self.top]

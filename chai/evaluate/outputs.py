@@ -48,6 +48,11 @@ def kind_of(net: Net, name: str) -> OutputKind | None:
     return None if shape is None else source(net.graph, name).output_kind(shape)
 
 
+def box_classes(net: Net, layer: Layer) -> int | None:
+    """Return the number of classes of a layer's boxes; None if it is unknown."""
+    return layer.box_classes(*map(net.shapes_of, layer.bottoms))
+
+
 def output(net: Net, choice: Choice | None = None) -> Output:
     """Return the output that is evaluated: boxes if there are any, else a Softmax's, else the only candidate.
 
@@ -96,7 +101,7 @@ def _checked(net: Net, choice: Choice) -> Choice:
 def _described(net: Net, name: str, kind: OutputKind) -> Output:
     layer = source(net.graph, name)
     if kind == "boxes":
-        return Output(name, kind, None, classes=layer.box_classes, first_class=layer.first_class)
+        return Output(name, kind, None, classes=box_classes(net, layer), first_class=layer.first_class)
     logits = net.graph.caffe_name(layer.bottoms[0]) if layer.decision is not None else name
     return Output(name, kind, logits, layer.decision, _classes(kind, layer.decision, net.shapes.get(logits, ())))
 

@@ -404,9 +404,8 @@ class Layer:
         """Return the label of the first class of its boxes: 1 if label 0 is the background."""
         return 0
 
-    @property
-    def box_classes(self) -> int | None:
-        """Return the number of classes of its boxes, without a background; None if it is unknown."""
+    def box_classes(self, *bottoms: Shape) -> int | None:
+        """Return the number of classes of its boxes for bottoms of these shapes, without a background; None if it is unknown."""
         return None
 
     # -- errors

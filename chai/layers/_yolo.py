@@ -22,8 +22,7 @@ class YoloLayer(DetectionLayer):
     def first_class(self) -> int:
         return 1
 
-    @property
-    def box_classes(self) -> int | None:
+    def box_classes(self, *bottoms: Shape) -> int:
         return int(self.params.num_classes)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:

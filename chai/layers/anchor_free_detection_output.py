@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..blob import Array, Shape, count, show
@@ -42,10 +43,7 @@ class AnchorFreeDetectionOutput(HeadLayer):
             raise self.wrong(f"expected maps or blobs of all maps of the same images, found {self._listed(bottoms)}")
         if len(first) == 3 and len(bottoms) > 2:
             raise self.wrong(f"expected distances and classes of all cells, found {self._listed(bottoms)}")
-        if self._apart(first[1], len(bottoms)):
-            pairs = [*zip(bottoms[::2], bottoms[1::2])]
-        else:
-            pairs = [((n, bins, *cells), (n, channels - bins, *cells)) for n, channels, *cells in bottoms]
+        pairs = self._pairs(bottoms)
         if any(boxes[1] != bins or boxes[2:] != scores[2:] for boxes, scores in pairs):
             raise self.wrong(f"{self._listed(bottoms)}: expected {bins} channels of distances beside those of classes")
         classes, cells = {scores[1] for _, scores in pairs}, sum(count(scores[2:]) for _, scores in pairs)
@@ -61,6 +59,16 @@ class AnchorFreeDetectionOutput(HeadLayer):
             )
         few(self, boxes=cells, scores=cells * classes.pop())
         return ((1, 1, 1, 7),)
+
+    def box_classes(self, *bottoms: Shape) -> int:
+        return self._pairs(bottoms)[0][1][1]
+
+    def _pairs(self, bottoms: Sequence[Shape]) -> list[tuple[Shape, Shape]]:
+        """Return the shapes of distances and of classes of each map or blob."""
+        bins = 4 * self.params.reg_max
+        if self._apart(bottoms[0][1], len(bottoms)):
+            return [*zip(bottoms[::2], bottoms[1::2])]
+        return [((n, bins, *cells), (n, channels - bins, *cells)) for n, channels, *cells in bottoms]
 
     def _listed(self, shapes: tuple[Shape, ...]) -> str:
         return " and ".join(map(show, shapes))

@@ -42,17 +42,17 @@ class AnchoredDetectionOutput(HeadLayer):
         for what, values in (("stride", p.stride), ("scale_x_y", p.scale_x_y)):
             if len(values) != maps and (values or what == "stride"):
                 raise self.wrong(f"{len(values)} numbers of {what} for {maps} maps")
-        anchors, first = len(p.anchor) // 2 // maps, self._classes(bottoms[0])
+        anchors, first = len(p.anchor) // 2 // maps, self.box_classes(*bottoms)
         boxes = 0
         for shape in bottoms:
-            if self._classes(shape) != first or shape[0] != bottoms[0][0]:
+            if self.box_classes(shape) != first or shape[0] != bottoms[0][0]:
                 raise self.wrong(f"maps of different classes or images: {show(bottoms[0])} and {show(shape)}")
             boxes += anchors * shape[2] * shape[3]
         few(self, boxes=boxes, scores=boxes * first)
         return ((1, 1, 1, 7),)
 
-    def _classes(self, shape: Shape) -> int:
-        """Return the number of classes of a map."""
+    def box_classes(self, *bottoms: Shape) -> int:
+        shape = bottoms[0]
         anchors = len(self.params.anchor) // 2 // max(1, len(self.params.stride))
         if len(shape) == 5 and shape[1] == anchors and shape[4] > 5:
             return shape[4] - 5

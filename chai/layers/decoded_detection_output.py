@@ -34,17 +34,17 @@ class DecodedDetectionOutput(HeadLayer):
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         (bottom,), p = bottoms, self.params
-        first = 4 + p.objectness
         if not (p.height and p.width):
             raise self.wrong("height and width of the network's input are missing")
-        if len(bottom) != 3 or self._channels(bottom) <= first:
-            raise self.wrong(f"expected {first} numbers of each box and its classes, found {show(bottom)}")
+        if len(bottom) != 3 or self.box_classes(bottom) < 1:
+            raise self.wrong(f"expected {4 + p.objectness} numbers of each box and its classes, found {show(bottom)}")
         boxes = bottom[1] if p.channels_last else bottom[2]
-        few(self, boxes=boxes, scores=boxes * (self._channels(bottom) - first))
+        few(self, boxes=boxes, scores=boxes * self.box_classes(bottom))
         return ((1, 1, 1, 7),)
 
-    def _channels(self, bottom: Shape) -> int:
-        return bottom[2] if self.params.channels_last else bottom[1]
+    def box_classes(self, *bottoms: Shape) -> int:
+        channels = bottoms[0][2] if self.params.channels_last else bottoms[0][1]
+        return channels - 4 - int(self.params.objectness)
 
     def candidates(self, *bottoms: Array) -> tuple[Array, Array, Array]:
         p = self.params

@@ -57,8 +57,7 @@ class DetectionOutput(DetectionLayer):
     def first_class(self) -> int:
         return 1 if self.params.background_label_id == 0 else 0
 
-    @property
-    def box_classes(self) -> int | None:
+    def box_classes(self, *bottoms: Shape) -> int:
         return int(self.params.num_classes) - self.first_class
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:

@@ -323,7 +323,8 @@ def a_net(shape: tuple[int, ...], type: str = "Convolution", **params: Any) -> A
     assert layer_type is not None
     layer = layer_type("last", ("x",), ("out",), layer_type.Params(**params))
     graph = Graph("of one layer", [layer], {"x": shape}, ["out"], {"out": "out"})
-    return SimpleNamespace(graph=graph, inputs=["data"], shapes={"data": (2, 3, 5, 7), "out": (2, *shape)})
+    shapes = {"data": (2, 3, 5, 7), "out": (2, *shape)}
+    return SimpleNamespace(graph=graph, inputs=["data"], shapes=shapes, shapes_of=lambda _: (2, *shape))
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 import chai
+from chai.evaluate.outputs import output
 from chai.layers import find
 from tests.reference import heads
 
@@ -166,3 +168,32 @@ def test_thresholds_at_both_ends(run: Run, threshold: float) -> None:
     text = f"confidence_threshold: {threshold} nms_threshold: 1"
     (y,) = run("AnchoredDetectionOutput", anchored(text), *bottoms)
     assert y.shape[2] == (2 if threshold else 2 * 2 * (5 * 7 + 2 * 4))
+
+
+def decoded(more: str = "") -> str:
+    return f"decoded_detection_output_param {{ height: 32 width: 32 {more} }}"
+
+
+@pytest.mark.parametrize(
+    ("type", "text", "shapes"),
+    [
+        ("AnchoredDetectionOutput", anchored(), [(1, 2 * (5 + CLASSES), *grid) for grid in GRIDS]),
+        ("AnchoredDetectionOutput", anchored(), [(1, 2, *grid, 5 + CLASSES) for grid in GRIDS]),
+        ("AnchorFreeDetectionOutput", "", [(1, 64 + CLASSES, *grid) for grid in GRIDS]),
+        ("AnchorFreeDetectionOutput", "", [(1, channels, *grid) for grid in GRIDS for channels in (64, CLASSES)]),
+        ("DecodedDetectionOutput", decoded(), [(1, 4 + CLASSES, 9)]),
+        ("DecodedDetectionOutput", decoded("objectness: true channels_last: true"), [(1, 9, 5 + CLASSES)]),
+    ],
+)
+def test_the_number_of_classes_is_that_of_the_maps(
+    tmp_path: Path, type: str, text: str, shapes: list[tuple[int, ...]]
+) -> None:
+    inputs = [
+        f'layer {{ name: "i{i}" type: "Input" top: "i{i}" input_param {{ shape {{ {repeated("dim", shape)} }} }} }}'
+        for i, shape in enumerate(shapes)
+    ]
+    bottoms = " ".join(f'bottom: "i{i}"' for i in range(len(shapes)))
+    (tmp_path / "n.prototxt").write_text(
+        "\n".join([*inputs, f'layer {{ name: "y" type: "{type}" {bottoms} top: "y" {text} }}'])
+    )
+    assert output(chai.Net(tmp_path / "n.prototxt", device="float")).classes == CLASSES
