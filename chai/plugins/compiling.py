@@ -86,6 +86,7 @@ class JitFunction:
     def _dispatcher(self) -> Any:
         math = self.options.math
         settings = {
+            "nopython": True,  # numba's default from 0.59 on; before, what it cannot compile ran as Python, with warnings
             "nogil": True,
             "error_model": "numpy",  # as in C: 1 / 0 is inf
             "fastmath": set(math) if isinstance(math, frozenset) else math,

@@ -49,11 +49,11 @@ def mapped(path: str | Path) -> NDArray[Any]:
 
 def floats(array: NDArray[Any], path: str | Path) -> NDArray[Any]:
     """Copy numbers from a file as float32. Raises ParseError if one is too large for it."""
-    try:
-        with np.errstate(over="raise"):
-            return np.array(array, np.float32)
-    except FloatingPointError:
-        raise ParseError("its numbers are too large for float32", path=str(path)) from None
+    with np.errstate(over="ignore"):  # numpy raises it from 1.24 on
+        numbers = np.array(array, np.float32)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 4 and (np.isinf(numbers) & np.isfinite(array)).any():
+        raise ParseError("its numbers are too large for float32", path=str(path))
+    return numbers
 
 
 def _header(file: BinaryIO) -> tuple[Any, bool, tuple[int, ...]]:
