@@ -203,7 +203,9 @@ def calibrate(args: argparse.Namespace, job: LoadedNetwork) -> None:
     first = next(inputs, None)
     if first is None:
         raise UsageError(f"--calibration {args.calibration}: no image there can be read", hint="see the errors above")
+    size = job.net.shapes[job.blob]
     job.net.calibrate(chain((first,), inputs))
+    job.net.reshape(**{job.blob: size})  # one image at a time was measured, of a .npy maybe of another size
 
 
 def singles(files: Iterable[Path], job: LoadedNetwork) -> Iterator[dict[str, Feed]]:
@@ -228,9 +230,11 @@ def passes(
     if not job.blob:
         yield [], {}
         return
+    floats = job.net.overlay is None
     for parts, data in images.batches(items, args.batch):
         fed = {job.blob: data}
-        yield parts, in_floats(fed) if job.net.overlay is None else fed  # before the pass, which is timed
+        floats = floats or data.shape[1:] != job.shape[1:]  # a .npy; pictures after it would not fit its size
+        yield parts, in_floats(fed) if floats else fed  # before the pass, which is timed
 
 
 def feeds(

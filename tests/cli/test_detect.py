@@ -97,6 +97,48 @@ def test_a_card_is_all_that_run_needs(tmp_path: Path, photo: Path, capsys: Any) 
     assert edges and all((framed[y, x] != pixels[y, x]).any() for y, x in edges)
 
 
+@pytest.mark.parametrize("source", ["photo.png", "photos"])
+def test_formats_from_arrays_of_another_size(
+    tmp_path: Path, photo: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """Pictures have the network's own size all the same: alone, as frames of a video, and in evaluate."""
+    monkeypatch.setattr("chai.cli.evaluate.Processes", Here)
+    monkeypatch.chdir(tmp_path)
+    path, array = detector(tmp_path), np.random.default_rng(3).normal(size=(3, 32, 64)).astype(np.float32) * 5
+    np.save("sample.npy", array)
+    Path("photos").mkdir()
+    if source == "photos":
+        photo.rename("photos/photo.png")
+    with chai.Net(path, path.with_suffix(".caffemodel")) as net, Image.open(next(Path().rglob("photo.png"))) as image:
+        net.calibrate(array[None])
+        rows = net.forward(WAY(image, (1, 3, *SIZE))[None])["detections"]
+        wanted = detections(rows, {0: WAY.window(image.size, (1, 3, *SIZE))})
+    live = ["--live", "-o", "out.mjpeg"] if source == "photos" else []
+    content = json.loads(ran(capsys, "run", path, "-i", source, "--calibration", "sample.npy", "--json", *live))
+    (shown,) = content["frames" if live else "images"]
+    boxes = shown["outputs"]["detections"]["boxes"]
+    assert [box["score"] for box in boxes] == pytest.approx(wanted[:, 2].tolist(), abs=1e-4) and len(boxes) > 5
+    report = json.loads(
+        ran(capsys, "evaluate", path, "--images", source, "--calibration", "sample.npy", "--json", "--threshold", 0)
+    )
+    assert report["devices"]["emulator"]["boxes"] >= len(boxes)
+
+
+def test_pictures_after_an_array_of_another_size(
+    tmp_path: Path, photo: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("chai.cli.evaluate.Processes", Here)
+    path, array = detector(tmp_path), tmp_path / "a.npy"
+    np.save(array, np.random.default_rng(3).normal(size=(3, 32, 64)).astype(np.float32))
+    options = [photo, "--calibration", photo, "--json"]
+    alone = json.loads(ran(capsys, "run", path, "-i", *options))["images"]
+    after = json.loads(ran(capsys, "run", path, "-i", array, *options))["images"]
+    assert after[1] == alone[0] and len(after) == 2
+    alone = json.loads(ran(capsys, "evaluate", path, "--batch", 1, "--images", *options))
+    after = json.loads(ran(capsys, "evaluate", path, "--batch", 1, "--images", array, *options))
+    assert after["images"] == 2 and after["devices"]["emulator"]["boxes"] >= alone["devices"]["emulator"]["boxes"]
+
+
 def test_options_stand_for_the_card(tmp_path: Path, photo: Path, capsys: Any) -> None:
     path = detector(tmp_path, "")
     options = ["--detect", "yolov8", "--resize", "letterbox", "--channels", "RGB", "--scale", 0.05, "--device", "float"]

@@ -24,7 +24,7 @@ from ... import errors
 from ...blob import Array, show
 from ...errors import ChaiError, ParseError, UsageError
 from ...images import files as images
-from ...images.pictures import Feed, item_shape, stacked
+from ...images.pictures import Feed, in_floats, item_shape, stacked
 from ...images.preprocess import Preprocess
 from ...images.window import PictureWindow
 from ...limits import limits
@@ -229,7 +229,9 @@ class WorkerNetworks:
         rows = {index % self.job.batch: image for index, image in group.items()}
         spare = next(iter(rows.values()))
         slots = [rows.get(slot, spare) for slot in range(self.job.batch)]
-        feed = {self.job.input: stacked([image.item for image in slots])}
+        feed: dict[str, Feed] = {self.job.input: stacked([image.item for image in slots])}
+        if any(net.shapes[self.job.input][1:] != self.job.shape[1:] for net in self.nets.values()):
+            feed = dict(in_floats(feed))  # after a .npy of another size, which pictures would not fit
         windows = [image.window for image in slots]
         answers = answers_of(self.measure, self.nets, feed, windows)
         return [
@@ -274,7 +276,7 @@ class WorkerNetworks:
             raise UsageError(f"inputs of {shapes}: formats are taken from inputs of one size", hint="--calibration DIR")
         for net in map(self.nets.__getitem__, self.job.devices if inputs else ()):
             net.calibrate(**{self.job.input: stacked(inputs)})
-            net.reshape(**{self.job.input: (self.job.batch, *item_shape(inputs[0]))})
+            net.reshape(**{self.job.input: (self.job.batch, *self.job.shape[1:])})
 
 
 def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
