@@ -12,7 +12,7 @@ from typing import TypedDict
 
 from ..blob import Array, Shape, show
 from ..errors import ParseError, UsageError
-from ..evaluate.outputs import kind_of
+from ..evaluate.outputs import box_classes, kind_of, source
 from ..images import files as images
 from ..images.files import ImagePart
 from ..images.pictures import Feed, in_floats, stacked
@@ -156,19 +156,23 @@ def _photos(shape: Shape, files: Iterable[Path]) -> bool:
 
 
 def _compare_labels(net: Net, labels: Sequence[str], path: Path) -> None:
-    """Warn if no output has one score per label."""
+    """Warn if no output has as many classes as there are labels, which may begin with that of the background of boxes."""
     count = len(labels)
     while count and not labels[count - 1]:  # empty lines at the end
         count -= 1
-    rows = {
+    numbers = {
         name: max(shape[1:])
         for name, shape in net.shapes.items()
         if name in net.outputs and kind_of(net, name) == "scores" and _is_row(shape)
     }
-    if rows and count not in rows.values():
-        name, classes = next(iter(rows.items()))
+    backgrounds = 0
+    for name in net.outputs:
+        if kind_of(net, name) == "boxes" and (boxes := box_classes(net, layer := source(net.graph, name))) is not None:
+            numbers[name], backgrounds = boxes, max(backgrounds, layer.first_class)
+    if numbers and not any(classes <= count <= classes + backgrounds for classes in numbers.values()):
+        name, classes = next(iter(numbers.items()))
         output.say(
-            f"warning: {path} has {count} labels, {name} has {classes} classes: "
+            f"warning: {path} has {count} labels, {name} has {classes} class{'es' * (classes != 1)}: "
             + ("classes without a label are shown by number" if count < classes else "they may belong to other classes")
         )
 

@@ -139,6 +139,19 @@ def test_pictures_after_an_array_of_another_size(
     assert after["images"] == 2 and after["devices"]["emulator"]["boxes"] >= alone["devices"]["emulator"]["boxes"]
 
 
+@pytest.mark.parametrize(("names", "warned"), [(2, True), (3, False), (4, True)])
+def test_labels_of_other_classes_are_warned_of(
+    tmp_path: Path, photo: Path, capsys: Any, names: int, warned: bool
+) -> None:
+    """A head has no background, whose name would be a fourth."""
+    labels = tmp_path / "labels.txt"
+    labels.write_text("\n".join(LABELS[i % 3] for i in range(names)))
+    args = ["run", detector(tmp_path), "-i", photo, "--device", "float", "--labels", labels, "-q"]
+    assert cli._main([*map(str, args)]) == 0
+    told = capsys.readouterr().err
+    assert (f"warning: {labels} has {names} labels, detections has 3 classes: " in told) == warned
+
+
 def test_options_stand_for_the_card(tmp_path: Path, photo: Path, capsys: Any) -> None:
     path = detector(tmp_path, "")
     options = ["--detect", "yolov8", "--resize", "letterbox", "--channels", "RGB", "--scale", 0.05, "--device", "float"]
