@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from math import inf, isnan, nan
 from pathlib import Path
@@ -73,7 +74,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     group = section(parser, "output")
     options.as_json(parser)
     option(group, "--html FILE", "write a report as a page", type=output.file)
-    option(group, "--png FILE", "draw the SQNR of each layer", type=output.file)
+    option(group, "--png FILE", "draw the SQNR of each layer", type=partial(output.file, suffix=".png"))
     parser.set_defaults(device="emulator")
 
 

@@ -6,6 +6,7 @@ import argparse
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 from ..blob import Array
@@ -60,7 +61,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     option(section(parser, "device"), "--device NAME", "device to run on, see chai devices", default="emulator")
     option(
-        section(parser, "output"), "-o --output FILE.png", "picture to write", type=output.file, default="chai-demo.png"
+        section(parser, "output"),
+        "-o --output FILE.png",
+        "picture to write",
+        type=partial(output.file, suffix=".png"),
+        default="chai-demo.png",
     )
     options.as_json(parser)
 

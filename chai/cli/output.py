@@ -96,13 +96,20 @@ def counted(count: int, what: str) -> str:
     return f"{count} {what}{'s' * (count != 1)}"
 
 
-def file(text: str, folder: bool = False) -> Path:
-    """Return the path of a file to write, with ``folder`` also of one. Raises UsageError now if it could not be written later."""
+def file(text: str, folder: bool = False, suffix: str = "") -> Path:
+    """Return the path of a file to write, with ``folder`` also of one. Raises UsageError now if it could not be written later.
+
+    ``suffix``  the ending of its name, if others would belie what is written
+    """
     path = Path(text)
     if reason := obstacle(path, folder):
         missing = not path.parent.is_dir()
         hint = f"mkdir -p {path.parent}" if missing else "name a file in a folder of yours"
         raise UsageError(f"cannot write {text}: {reason}", hint=hint)
+    if suffix and path.suffix.lower() != suffix:
+        raise UsageError(
+            f"cannot write {text}: expected a name that ends in {suffix}", hint=f"name it {path.with_suffix(suffix)}"
+        )
     return path
 
 

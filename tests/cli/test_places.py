@@ -60,6 +60,13 @@ def test_a_folder_is_no_file(
     )
 
 
+@pytest.mark.parametrize("line", ["demo -o", "demo --detect -o", f"check digits -i {IMAGE} --png"])
+def test_a_png_has_the_name_of_one(line: str, in_process: InProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    assert in_process(*line.split(), "x.jpg") == 2
+    wrong = "error: cannot write x.jpg: expected a name that ends in .png\nhint: name it x.png\n"
+    assert capsys.readouterr() == ("", wrong)
+
+
 def test_a_device_or_pipe_is_not_replaced_by_a_file(in_process: InProcess, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo("here")
     assert in_process("run", "digits", "-i", IMAGE, "--trace", "here") == 2
