@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     option(group, "--list", "list the networks and bitstreams, and the files that are present")
     group = section(parser, "output")
-    option(group, "--dir DIR", "folder for the files (default: the cache)", type=Path)
+    option(group, "--dir DIR", "folder for the files (default: the cache)", type=output.folder)
     option(group, "--force", "download again even if the file is present")
 
 

@@ -113,6 +113,14 @@ def file(text: str, folder: bool = False, suffix: str = "") -> Path:
     return path
 
 
+def folder(text: str) -> Path:
+    """Return the path of a folder to write into, which may be made later. Raises UsageError if something else is there."""
+    path = Path(text)
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{text} is a file, expected a folder", hint="name another")
+    return path
+
+
 def table(
     head: Sequence[str], rows: Sequence[Sequence[str]], align: str, optional: Sequence[str] = (), only_piped: int = 0
 ) -> None:

@@ -35,7 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     option(group, "--run", "start vivado, which has to be on the PATH")
     option(group, "--ooc", "place and route the accelerator alone: no bitstream, but its fastest clock")
     group = section(parser, "output")
-    option(group, "-o --output DIR", "folder to write", type=Path, required=True)
+    option(group, "-o --output DIR", "folder to write", type=output.folder, required=True)
     option(group, "--scripts-only", "write all but the core's Verilog, which takes a minute or more")
 
 

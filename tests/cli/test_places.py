@@ -67,6 +67,12 @@ def test_a_png_has_the_name_of_one(line: str, in_process: InProcess, capsys: pyt
     assert capsys.readouterr() == ("", wrong)
 
 
+@pytest.mark.parametrize("line", ["overlay build pynq-z2 -o", "fetch googlenet --dir", "fetch --list --dir"])
+def test_a_file_is_no_folder(line: str, in_process: InProcess, capsys: pytest.CaptureFixture[str]) -> None:
+    assert in_process(*line.split(), IMAGE) == 2
+    assert capsys.readouterr() == ("", f"error: {IMAGE} is a file, expected a folder\nhint: name another\n")
+
+
 def test_a_device_or_pipe_is_not_replaced_by_a_file(in_process: InProcess, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo("here")
     assert in_process("run", "digits", "-i", IMAGE, "--trace", "here") == 2

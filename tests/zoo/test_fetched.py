@@ -249,7 +249,7 @@ def test_exit_codes(
 
 def test_a_folder_that_cannot_be_written_is_an_input_output_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_bytes(b"")
-    line = [sys.executable, "-m", "chai", "fetch", "squeezenet_v1.1", "--dir", str(tmp_path / "file")]
+    line = [sys.executable, "-m", "chai", "fetch", "squeezenet_v1.1", "--dir", str(tmp_path / "file" / "in")]
     done = subprocess.run(line, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (74, "")
-    assert done.stderr == f"error: {tmp_path / 'file'}: File exists\n"
+    assert done.stderr == f"error: {tmp_path / 'file' / 'in'}: Not a directory\n"
