@@ -297,6 +297,12 @@ def test_the_default_device_is_the_emulator_and_chai_device_another(monkeypatch:
     assert chai.Net("digits").device.name == "float"
 
 
+def test_inputs_of_other_channels_than_the_weights_say_what_to_feed() -> None:
+    with pytest.raises(chai.ShapeError, match=r"its weights .* would be 16x3x3x3, they are 16x1x3x3") as refusal:
+        chai.Net("digits").forward(np.zeros((1, 3, 8, 8)))
+    assert "trained for" in str(refusal.value.hint)
+
+
 @pytest.mark.parametrize("device", ["float", "emulator"])
 def test_outputs_that_relay_a_blob_share_memory_with_each_other_alone(tmp_path: Path, device: str) -> None:
     (tmp_path / "n.prototxt").write_text(

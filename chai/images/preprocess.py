@@ -205,7 +205,8 @@ class Preprocess:
     def _scale(self, channels: int) -> Array:
         scale = np.asarray(self.scale, np.float32)
         if scale.size not in (1, channels):
-            raise UsageError(f"{scale.size} scales; expected 1 or {channels}, one per channel", hint="--scale 0.017")
+            expected = "1" if channels == 1 else f"1 or {channels}, one per channel"
+            raise UsageError(f"{scale.size} scales; expected {expected}", hint="--scale 0.017")
         return scale.reshape(-1, 1, 1)
 
     def _channels(self, shape: Shape) -> str:

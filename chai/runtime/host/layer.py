@@ -156,7 +156,8 @@ def check_weights(layers: Iterable[Layer], shapes: Mapping[str, Shape]) -> None:
         for i, (blob, shape) in enumerate(zip(layer.blobs, expected)):
             if blob.shape != shape:
                 raise layer.wrong(
-                    f"at these input sizes its weights (blob {i}) would be {show(shape)}, they are {show(blob.shape)}"
+                    f"at these input sizes its weights (blob {i}) would be {show(shape)}, they are {show(blob.shape)}",
+                    hint="feed inputs of the size that the network was trained for, which chai show lists",
                 )
 
 
