@@ -12,6 +12,8 @@ import pytest
 from PIL import Image
 
 import chai
+from chai import overlay
+from chai.cli import main
 from chai.util.paths import resource
 from tests.cli.conforms import checked
 from tests.conftest import need_models
@@ -55,6 +57,24 @@ def test_demo(chai_command, tmp_path: Path) -> None:  # type: ignore[no-untyped-
     assert content["total"] == 360
     assert content["right"] >= 0.98 * 360
     assert (tmp_path / "p.png").exists()
+
+
+def test_the_demo_feeds_no_more_images_at_once_than_an_accelerator_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The emulator takes any number: it is rtlsim and boards that refuse more."""
+    batches: list[int] = []
+    forward = chai.Net.forward
+
+    def counted(net: chai.Net, *data: Any, **inputs: Any) -> Any:
+        batches.append(len(*data, *inputs.values()))
+        return forward(net, *data, **inputs)
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(chai.Net, "forward", counted)
+    assert main(["demo", "-q"]) == 0
+    assert 0 < max(batches) <= overlay.load("pynq-z2").batch_max
+    assert "360/360" in capsys.readouterr().out
 
 
 def test_run_on_one_image(chai_command) -> None:  # type: ignore[no-untyped-def]
