@@ -1,4 +1,4 @@
-"""chai: a Caffe-compatible inference host for FPGA overlays.
+"""chai: run Caffe and ONNX networks on FPGA overlays.
 
 >>> import chai
 >>> net = chai.Net("digits")

@@ -29,7 +29,7 @@ COMMANDS = {
     "estimate": "estimate the time of a CHaiDNN layer list (xiEval) on an overlay",
     "bench": "time a network side by side with other engines",
     "demo": "classify digit images with the embedded network, offline",
-    "fetch": "download published weights of the shipped networks",
+    "fetch": "download published weights and bitstreams",
     "layers": "list the layer types that chai knows",
     "overlay": "build an overlay's bitstream: Verilog, and scripts with which Vivado does it",
     "devices": "list the devices that networks can run on, or test one",
@@ -37,7 +37,7 @@ COMMANDS = {
 
 _HELP = """usage: chai COMMAND [options]
 
-A Caffe-compatible inference host for FPGA overlays.
+Run Caffe and ONNX networks on FPGA overlays.
 
 {commands}
 

@@ -1,4 +1,4 @@
-"""chai fetch: download published weights of the shipped networks, and bitstreams of overlays."""
+"""chai fetch: download published weights of the shipped networks and bitstreams of overlays."""
 
 from __future__ import annotations
 

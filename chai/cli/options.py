@@ -64,15 +64,12 @@ def network(
     ``custom``    help and metavar of --custom
     """
     group = section(parser, "network")
-    kinds = (
-        "a .prototxt, a compiled .chai file or a shipped network" if compiled else "a .prototxt or a shipped network"
-    )
+    kinds = f"a .prototxt, an .onnx{', a compiled .chai file' if compiled else ''} or a shipped network"
     optional: dict[str, Any] = {"nargs": "?", "default": default} if default else {}
     text = f"{kinds} (default: {default})" if default else kinds
     group.add_argument("net", metavar="NET", help=text, **optional)
-    group.add_argument(
-        "weights", nargs="?", metavar="WEIGHTS", help="its .caffemodel (default: the one shipped or fetched for NET)"
-    )
+    stored = "its .caffemodel (default: the one shipped or fetched for NET), or the .formats.json of an .onnx"
+    group.add_argument("weights", nargs="?", metavar="WEIGHTS", help=stored)
     flag(group, "custom", **custom)
     for name in ("shapes", "phase", "stages", "strict"):
         flag(group, name)

@@ -89,6 +89,14 @@ def test_help_begins_with_a_verb_and_shows_an_example(helps: dict[str, str]) -> 
     assert not [text for text in COMMANDS.values() if text.split()[0].lower() in (*RELATIVE, "the", "a", "every")]
 
 
+def test_help_names_each_kind_of_file_that_a_network_can_be(helps: dict[str, str]) -> None:
+    taking = {name: text for name, text in helps.items() if "  WEIGHTS  " in text}
+    assert {*taking} == {"run", "show", "check", "evaluate", "quantize", "compile", "bench"}
+    for name, text in taking.items():
+        assert all(kind in text for kind in (".prototxt", ".onnx", ".caffemodel", ".formats.json")), name
+        assert (".chai file" in text.split("WEIGHTS  ")[0]) == (name not in ("check", "quantize", "compile")), name
+
+
 def test_rare_words_are_rare(helps: dict[str, str]) -> None:
     texts = [text for path in FILES for _, text in docstrings(path)]
     texts += [text for path in FILES for text in comments(path)]
