@@ -126,13 +126,18 @@ def execute(args: argparse.Namespace) -> int:
     rows = [[s.device, "yes" if s.usable else "no", s.state, s.summary] for s in states]
     output.table(["device", "usable", "on", "what"], rows, "llll")
     output.result("")
-    rows = [
-        [o.name, o.part, f"{o.macs} MAC", f"{o.clock_mhz:g} MHz", ", ".join(b.name for b in o.boards)] for o in boards
-    ]
-    output.table(["overlay", "part", "per cycle", "assumed", "boards"], rows, "llrrl")
+    output.table(["overlay", "part", "per cycle", "clock", "boards"], [_row(board) for board in boards], "llrll")
     output.result("")
     output.result(f"custom layers are compiled by: {jit}")
     return 0
+
+
+def _row(listed: overlay.Overlay) -> list[str]:
+    """Return the cells of an overlay: what its manifest says of hardware that there is, or may be."""
+    if listed.emulated:
+        return [listed.name, "-", "-", "-", "none: it exists on the emulator alone"]
+    clock = f"{listed.clock_mhz:g} MHz{', assumed' if 'clock_mhz' in listed.assumed else ''}"
+    return [listed.name, listed.part, f"{listed.macs} MAC", clock, ", ".join(board.name for board in listed.boards)]
 
 
 def _test(args: argparse.Namespace) -> int:

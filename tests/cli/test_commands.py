@@ -185,6 +185,14 @@ def test_layers_and_devices(chai_command) -> None:  # type: ignore[no-untyped-de
     assert [name for name in usable if name != "rtlsim"] == ["emulator", "float", "null", "vtasim"]  # it needs an extra
 
 
+def test_devices_say_which_clocks_are_assumed_and_which_overlays_have_none(chai_command) -> None:  # type: ignore[no-untyped-def]
+    rows = {" ".join(line.split()) for line in chai_command("devices").stdout.splitlines()}
+    assert "overlay part per cycle clock boards" in rows
+    assert "kv260 XCK26 2048 MAC 250 MHz, assumed KV260" in rows
+    assert "vta-z7020 XC7Z020 256 MAC 100 MHz PYNQ-Z1, PYNQ-Z2, ZedBoard" in rows  # VTA's authors built it for that
+    assert "chaidnn-zcu102 - - - none: it exists on the emulator alone" in rows
+
+
 @pytest.mark.parametrize(
     "command",
     [
