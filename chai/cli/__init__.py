@@ -2,7 +2,7 @@
 
 Only the chosen command's module is imported and only its parser is built: ``chai --help`` takes as long as Python's start.
 Exit codes: 0 ok, 1 a result is below its bound, 2 usage or a file that is not there, 65 bad input, 69 no such device,
-70 a fault of chai's own, 74 input or output failed, 130 interrupted.
+70 a fault of chai's own, 74 input or output failed, 130 interrupted, 141 the reader of a pipe has gone.
 """
 
 from __future__ import annotations

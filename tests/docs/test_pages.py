@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import re
 import subprocess
+from argparse import SUPPRESS
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import chai
+from chai.cli import COMMANDS
+from chai.cli.parsing import Parser
 from tests.conftest import ROOT
 
 SPEC = importlib.util.spec_from_file_location("chai_pages", ROOT / "tools" / "pages.py")
@@ -17,6 +22,7 @@ assert SPEC is not None and SPEC.loader is not None
 site = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(site)
 PAGES: list[Path] = site.pages()
+TEXT = "\n".join(page.read_text() for page in PAGES if page.name != "CHANGELOG.md")
 
 
 def prose(page: Path) -> str:
@@ -50,6 +56,21 @@ def test_no_page_is_left_out() -> None:
     assert {*map(str, (page.relative_to(ROOT) for page in PAGES))} == {
         name for name in listed.stdout.split() if not name.startswith(".github/")
     }
+
+
+def test_each_public_name_is_on_a_page() -> None:
+    assert [name for name in chai.__all__ if not re.search(rf"\b{name}\b", TEXT)] == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_each_option_is_on_a_page(command: str) -> None:
+    parser = Parser(prog=command, add_help=False)
+    importlib.import_module(f"chai.cli.{command}").arguments(parser)
+    spellings = [
+        action.option_strings for action in parser._actions if action.option_strings and action.help != SUPPRESS
+    ]
+    assert spellings
+    assert [each for each in spellings if not any(re.search(rf"(?<![\w-]){one}(?![\w-])", TEXT) for one in each)] == []
 
 
 @pytest.mark.parametrize(
