@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from PIL import Image
 
 import chai
 from chai.cli import main
@@ -14,12 +17,14 @@ from chai.images import files as images
 from chai.images.boxes import detections
 from chai.images.window import whole
 from chai.util.paths import resource
+from tests.conftest import ROOT
 from tests.detect.shipped import CONVOLUTIONS, NETWORK
 from tests.evaluate.test_coco import of_pycocotools
 from tools.digit_scenes import HEIGHT, WIDTH
 
 SCENES = resource("prototxt", "digits_scenes")
 TRUTH = SCENES / "instances.json"
+PAGE = (ROOT / "docs" / "detect.md").read_text()
 LOW = 0.001  # scores of boxes that count for mean precisions exceed it
 FIGURES = "map", "map50", "map75", "map_small"
 
@@ -73,6 +78,25 @@ def test_mean_precisions_are_those_of_pycocotools(evaluation: Any, device: str) 
     assert side["coco_map50"] > 0.95
     for one, at in zip(side["coco_classes"], classes):
         assert one["ap"] == pytest.approx(at.mean(), abs=1e-6)
+
+
+def test_the_page_shows_how_rows_become_boxes_of_a_letterboxed_picture(tmp_path: Path) -> None:
+    """A scene, enlarged ten times, on a wider picture: the true boxes have moved with it."""
+    picture, left = Image.new("RGB", (1280, 720), (128, 128, 128)), 300
+    with images.read(SCENES / "scene_04.jpg") as scene:
+        picture.paste(scene.resize((10 * WIDTH, 10 * HEIGHT)), (left, 0))
+    picture.save(tmp_path / "wide.png")
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "import detections" in block)
+    net = chai.Net(NETWORK, device="float")
+    names: dict[str, Any] = {"net": net, "rows": net.forward(net.preprocess([tmp_path / "wide.png"]))["detections"]}
+    exec(code, names)
+    content = json.loads(TRUTH.read_text())
+    (number,) = (image["id"] for image in content["images"] if image["file_name"] == "scene_04.jpg")
+    true = [one["bbox"] for one in content["annotations"] if one["image_id"] == number]
+    corners = [(left + 10 * x, 10 * y, left + 10 * (x + w), 10 * (y + h)) for x, y, w, h in true]
+    assert len(names["boxes"]) == len(true) == 4
+    for box in names["boxes"][:, 3:]:
+        assert min(np.abs(box - each).max() for each in corners) < 20, "two pixels of the scene"
 
 
 def test_the_demo_shows_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

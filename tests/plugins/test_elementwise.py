@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 import chai
 from chai.errors import ModelError, PluginError, ShapeError
+from tests.conftest import ROOT
 from tests.passes.common import CONV, network
 
 SHAPE = 2, 3, 5, 7
@@ -46,6 +48,17 @@ def test_it_runs_on_the_overlay_with_the_codes_of_the_host(tmp_path: Path, jit: 
     assert np.array_equal(tabled.blobs["e"], host.blobs["e"]) and tabled.blobs["e"].std() > 0
     other = run(tmp_path, define(jit=jit))
     assert not np.array_equal(tabled.blobs["e"], other.blobs["e"])  # of another argument
+
+
+def test_the_example_of_the_page_is_a_file_that_runs(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "custom_layers.md").read_text()
+    (code,) = (block for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if '"Snake"' in block)
+    (tmp_path / "snake.py").write_text(code)
+    lines = LINES.replace("mine mine", "mine Snake") % " xcustom_param { float_args: 3 }"
+    net = network(tmp_path, lines, SHAPE, device="float", custom=tmp_path / "snake.py", keep="all")
+    net.forward(DATA)
+    numbers = net.blobs["c"].astype(np.float64)
+    assert np.allclose(net.blobs["m"], numbers + np.sin(3 * numbers) ** 2 / 3, atol=1e-6)
 
 
 def test_undeclared_it_stays_on_the_host(tmp_path: Path) -> None:
