@@ -58,6 +58,11 @@ def test_no_page_is_left_out() -> None:
     }
 
 
+def test_each_tool_is_in_the_list_of_tools() -> None:
+    listed = (ROOT / "tools" / "README.md").read_text()
+    assert [path.name for path in sorted((ROOT / "tools").glob("*.py")) if f"`{path.name}`" not in listed] == []
+
+
 def test_each_public_name_is_on_a_page() -> None:
     assert [name for name in chai.__all__ if not re.search(rf"\b{name}\b", TEXT)] == []
 
