@@ -6,7 +6,7 @@ How to add an operator: add a file to this folder, or a function to the file of 
     def leaky_relu(node: OnnxNode) -> None:
         node.result("ReLU", node.input(), negative_slope=node.attributes.number("alpha", 0.01))
 
-The function adds the layers that compute the node, for all opsets from 7 on (``node.opset``), and raises Refused with
+The function adds the layers that compute the node, for all opsets from 6 on (``node.opset``), and raises Refused with
 the reason for what they cannot. The test is in ``tests/onnx/ops``.
 """
 
