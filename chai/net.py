@@ -54,7 +54,8 @@ class Net(Shared):
 
     ``prototxt``    a path, the name of a shipped network (``chai.Net("googlenet", weights)``), a .chai file, or an ONNX
                     file, as path or bytes, which holds its weights
-    ``caffemodel``  a path, or the file name of fetched weights; default: a shipped network's own, else random weights
+    ``caffemodel``  a path, or the file name of fetched weights, or of an ONNX file its .formats.json; default: a shipped
+                    network's own, else random weights
     ``device``      "emulator": layers that the overlay supports in fixed point, the rest on the host (default, unless
                     CHAI_DEVICE is set); "float": everything on the host in float32, with Caffe's results; or a Device
     ``overlay``     name or manifest of the overlay (default: pynq-z2)

@@ -161,7 +161,8 @@ def _measures(parser: argparse.ArgumentParser) -> None:
         "--reference",
         nargs=2,
         metavar=("NET", "WEIGHTS"),
-        help="float side; for a quantised or compiled network, the files it was made from (default: the same files)",
+        help="float side; for a quantised or compiled network, the files it was made from, an ONNX file twice "
+        "(default: the same files)",
     )
     option(
         group, "--output BLOB=KIND", "output to evaluate and its kind: scores, boxes or map (default: by its layers)"

@@ -112,6 +112,20 @@ def test_evaluate(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["images"] == 4
 
 
+def test_evaluate_a_compiled_one_beside_its_own_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Which is named twice, as docs/evaluate.md says: as network and as weights."""
+    assert main(["compile", "net.onnx", "-o", "net.chai", "--calibration", "images", "-q"]) == 0
+    options = ["--images", "images", "--jobs", "1", "--json", "-q"]
+    devices = []
+    for files in (["net.chai", "--reference", "net.onnx", "net.onnx"], ["net.onnx", "--calibration", "images"]):
+        capsys.readouterr()
+        assert main(["evaluate", *files, *options]) == 0
+        devices.append(json.loads(capsys.readouterr().out)["devices"])
+    assert devices[0] == devices[1]
+    assert main(["evaluate", "--help"]) == 0
+    assert "an ONNX file twice" in " ".join(capsys.readouterr().out.split())
+
+
 def test_photos_get_a_hint(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Its numbers are not applied; with a card next to the file nothing is said."""
     assert main(["run", "net.onnx", "-i", "images/0.png"]) == 0
