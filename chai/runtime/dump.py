@@ -35,7 +35,7 @@ def read_dump(folder: Path, blob: str, layer: str) -> Array:
     """
     file = _file(folder, blob, layer)
     if not os.path.isfile(file):
-        raise UsageError(f"there is no {file}", hint=f"run the network with CHAI_DUMP={folder}")
+        raise UsageError(f"there is no {file}", hint=f"run the network with CHAI_DUMP={folder} and --device float")
     array: Array = np.load(file, allow_pickle=False)
     if array.dtype != np.float32:
         raise UsageError(

@@ -11,6 +11,7 @@ import pytest
 
 import chai
 from chai.env import env
+from chai.util.paths import resource
 from tests.passes.common import CONV, network
 
 from .common import DATA, SHAPE, flagged
@@ -73,6 +74,26 @@ def test_from_a_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(chai.UsageError, match=r"there is no .*empty/b\.mine\.npy") as caught:
         chai.run_layer(net, "last", tmp_path / "empty")
     assert "CHAI_DUMP=" in caught.value.hint
+
+
+def test_the_dump_of_an_overlay_is_answered_with_the_device_that_makes_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On an overlay the Dropout before the classifier is no step, and the pooling before that writes codes."""
+    digit = chai.Net("digits").preprocess([sorted(resource("prototxt", "digits_images").glob("*.png"))[0]])
+    for device in ("emulator", "float"):
+        monkeypatch.setenv("CHAI_DUMP", str(tmp_path / device))
+        env.cache_clear()
+        chai.Net("digits", device=device).forward(digit)
+    monkeypatch.delenv("CHAI_DUMP")
+    env.cache_clear()
+    with chai.Net("digits", device="float", keep="all") as net:
+        with pytest.raises(chai.UsageError, match=r"there is no .*pool_4x4\.pool_drop_4x4\.npy") as caught:
+            chai.run_layer(net, "classifier", tmp_path / "emulator")
+        assert "--device float" in caught.value.hint
+        scores = chai.run_layer(net, "classifier", tmp_path / "float")["classifier"]
+        net.forward(digit)
+        assert np.array_equal(scores, net.blobs["classifier"])
 
 
 def test_a_debugger_may_step_into_it(tmp_path: Path) -> None:
