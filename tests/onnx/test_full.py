@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 
 import pytest
+
+from chai.cli import main
 
 from . import full
 
@@ -28,3 +31,10 @@ def test_one_segment(name: str) -> None:
 def test_the_page_has_the_table() -> None:
     """Written by: python -m tests.onnx.full"""
     assert "\n".join(full.table()) in PAGE.read_text()
+
+
+def test_the_page_shows_what_splits_a_network(capsys: pytest.CaptureFixture[str]) -> None:
+    (shown,) = re.findall(r"GoogLeNet on `vta-z7020`:\n\n```\n(.*?)\n```", PAGE.read_text(), re.DOTALL)
+    assert main(["show", "googlenet", "--overlay", "vta-z7020", "-q"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(shown.splitlines()) == 3 and {*shown.splitlines()} <= {*lines}
