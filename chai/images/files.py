@@ -269,17 +269,9 @@ def prepared(
     if isinstance(pictures, (str, Path)):
         raise UsageError(f"preprocess: expected a list of pictures, found {pictures}", hint=f"[{str(pictures)!r}]")
     items = [
-        picture(each, how, shape)[0].pixels[0] if isinstance(each, (str, Path)) else steps.resized(_image(each), shape)
+        picture(each, how, shape)[0].pixels[0] if isinstance(each, (str, Path)) else steps.resized(each, shape)
         for each in pictures
     ]
     if not items:
         raise UsageError("preprocess: there is no picture", hint="name at least one")
     return Pictures(np.stack(items), steps)
-
-
-def _image(picture: Any) -> Image:
-    if not hasattr(picture, "mode"):  # as Pillow's images have, which may not be loaded
-        kind = type(picture).__name__
-        raise UsageError(f"preprocess: expected a picture or its file, found {kind}", hint="of arrays: chai.Pictures")
-    image: Image = picture
-    return image

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Array, Shape
@@ -50,32 +52,23 @@ class Preprocess:
     fast_decode: bool = False
 
     def __post_init__(self) -> None:
-        """Raise UsageError for numbers that overflow float32."""
+        """Raise UsageError for invalid values."""
         for name in ("mean", "raw_scale", "scale"):
             if not _within(getattr(self, name)):
                 raise UsageError(f"{name}: expected finite numbers up to {LARGEST:g}", hint="pixels are 0 to 255")
+        if self.channels not in (None, *CHANNELS):
+            raise UsageError(f"channels are {self.channels!r}", hint=f"expected one of {', '.join(CHANNELS)}")
+        for name in ("resize", "crop"):
+            object.__setattr__(self, name, _size(name, getattr(self, name)))
+        if self.resize == LETTERBOX and self.crop is not None:
+            raise UsageError("crop: a picture with borders is not cropped", hint=f"resize is {LETTERBOX!r}")
         if getattr(self.scale, "ndim", 0):  # an array, which is neither equal to 1 nor not
             object.__setattr__(self, "scale", tuple(np.ravel(self.scale).tolist()))
 
     def with_options(self, **options: Any) -> Preprocess:
         """Return a copy with the options that are not None. Raises UsageError for invalid values."""
         changes = {k: v for k, v in options.items() if v is not None}
-        if not changes:
-            return self
-        new = replace(self, **changes, chosen=True)
-        if new.channels not in (None, *CHANNELS):
-            raise UsageError(f"channels are {new.channels!r}", hint=f"expected one of {', '.join(CHANNELS)}")
-        if new.resize == LETTERBOX and new.crop is not None:
-            raise UsageError("crop: a picture with borders is not cropped", hint=f"resize is {LETTERBOX!r}")
-        for name in ("resize", "crop"):
-            size = getattr(new, name)
-            if size is None or (name, size) == ("resize", LETTERBOX):
-                continue
-            if isinstance(size, str):
-                raise UsageError(f"{name} {size[:60]!r}: expected height and width in pixels", hint=f"or {LETTERBOX!r}")
-            if len(size) != 2 or min(size) < 1 or max(size) > 65_535:
-                raise UsageError(f"{name} {size}: expected height and width in pixels", hint="e.g. 224, 224")
-        return new
+        return replace(self, **changes, chosen=True) if changes else self
 
     def describe(self, shape: Shape) -> str:
         """Return one line: 256x256 -> 224x224 BGR, mean 104 117 123."""
@@ -123,6 +116,12 @@ class Preprocess:
 
     def pixels(self, image: Image, shape: Shape) -> Array:
         """Return the image's pixels, uint8 (H, W) or (H, W, 3), for an input blob of ``shape`` (N, C, H, W)."""
+        if not hasattr(image, "mode"):  # as Pillow's images have, which may not be loaded
+            kind = type(image).__name__
+            raise UsageError(
+                f"preprocess: expected a picture or its file, found {kind}",
+                hint="a file: net.preprocess([file]); arrays: chai.Pictures",
+            )
         mode = "L" if self.check_channels(shape) == 1 else "RGB"
         return np.asarray(image if image.mode == mode else image.convert(mode))
 
@@ -242,11 +241,27 @@ def borders(size: tuple[int, int], whole: tuple[int, int]) -> tuple[int, int]:
     return (whole[0] - size[0]) // 2, (whole[1] - size[1]) // 2
 
 
+def _size(name: str, value: Any) -> tuple[int, int] | str | None:
+    """Return a height and width; or None, or the word that ``resize`` may be instead. Raises UsageError."""
+    if value is None or (isinstance(value, str) and (name, value) == ("resize", LETTERBOX)):
+        return value
+    size: tuple[int, ...] = ()
+    with suppress(TypeError):  # for what is no sequence of whole numbers
+        size = tuple(map(index, value))
+    if len(size) != 2 or min(size) < 1 or max(size) > 65_535:
+        hint = "e.g. 224, 224" + (f"; or {LETTERBOX!r}" if name == "resize" else "")
+        raise UsageError(f"{name} {repr(value)[:60]}: expected height and width in pixels", hint=hint)
+    return size[0], size[1]
+
+
 def _within(value: Any) -> bool:
-    """Return whether all numbers of a value, sequence or array are finite and at most ``LARGEST`` in magnitude."""
+    """Return whether all of a value, sequence or array are finite numbers of at most ``LARGEST`` in magnitude."""
     if isinstance(value, (tuple, list)):
         return all(map(_within, value))
-    return bool(abs(value) <= LARGEST) if isinstance(value, (int, float)) else bool((abs(value) <= LARGEST).all())
+    if isinstance(value, (int, float)):
+        return abs(value) <= LARGEST
+    kind = getattr(getattr(value, "dtype", None), "kind", "")
+    return kind in ("f", "i", "u", "b") and bool((abs(value) <= LARGEST).all())
 
 
 def from_transform(transform: Transform) -> Preprocess:

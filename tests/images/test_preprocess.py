@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -131,10 +132,40 @@ def test_sizes_that_cannot_be(options: dict[str, tuple[int, int]], words: str) -
         Preprocess(**options)(picture(), (1, 3, 5, 7))
 
 
-@pytest.mark.parametrize("options", [{"channels": "CMYK"}, {"resize": (0, 5)}, {"crop": (5, SIZE + 1)}])
-def test_options_that_make_no_sense(options: dict[str, object]) -> None:
-    with pytest.raises(UsageError):
-        Preprocess().with_options(**options)
+@pytest.mark.parametrize(
+    "option",
+    [
+        *({"channels": each} for each in ("CMYK", "bgr", 3, b"BGR")),
+        *(
+            {"resize": each}
+            for each in ((0, 5), 256, (256,), (256.5, 256), "256x256", (9, 9, 3), ("a", "b"), [None, 3])
+        ),
+        *({"crop": each} for each in ((5, SIZE + 1), True, "x", np.array([5.0, 5.0]))),
+        *({"mean": each} for each in ("104", None, [None] * 3, (1j, 2, 3), np.array(["1", "2"]))),
+        *({"scale": each} for each in ("0.5", None, 1j)),
+        *({"raw_scale": each} for each in ("255", None)),
+    ],
+    ids=str,
+)
+def test_options_that_make_no_sense(option: dict[str, Any]) -> None:
+    (name,) = option
+    with pytest.raises(UsageError, match=name):
+        Preprocess(**option)
+    if option[name] is not None:  # which stands for no change
+        with pytest.raises(UsageError, match=name):
+            Preprocess().with_options(**option)
+
+
+@pytest.mark.parametrize("size", [[11, 13], np.array([11, 13]), (np.int64(11), 13)], ids=str)
+def test_a_size_in_any_sequence(size: Any) -> None:
+    item = Preprocess(crop=size, channels="RGB")(picture(), (1, 3, 11, 13))
+    assert np.array_equal(item, GRADIENT.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("image", [None, "x.png", GRADIENT], ids=lambda image: type(image).__name__)
+def test_what_is_no_picture(image: Any) -> None:
+    with pytest.raises(UsageError, match=f"found {type(image).__name__}"):
+        Preprocess()(image, (1, 3, 11, 13))
 
 
 def test_chosen_is_true_where_an_option_was_set() -> None:
