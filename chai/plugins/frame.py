@@ -257,7 +257,7 @@ class Frame:
     def _take(self, result: Any, outputs: Sequence[Array]) -> None:
         """Copy the arrays that the function returned into the tops: one per top, of its shape or flat."""
         several = result if isinstance(result, (tuple, list)) else (result,)
-        if all(value is None for value in several):  # a lambda whose body is a tuple of calls
+        if len(several) and all(value is None for value in several):  # a lambda whose body is a tuple of calls
             return
         try:
             arrays = [np.asarray(value) for value in several]

@@ -100,6 +100,11 @@ class xChangeLayer:  # noqa: N801 - CHaiDNN's spelling
     def __init__(self, fields: Mapping[str, Any]) -> None:
         self.__dict__.update(fields)
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in ("out_ptrs", "top"):  # else the network would go on with the zeros in the arrays that were there
+            raise AttributeError(f"it replaces x.{name}")
+        self.__dict__[name] = value
+
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(f"xChangeLayer has no field {name!r}", name=name, obj=self)
 

@@ -62,6 +62,7 @@ REFUSED: dict[str, tuple[Callable[[Any], Any], str]] = {
     "complex numbers": (lambda x: x.bottom[0] * 1j, "it returned 2x3x5x7 of complex64"),
     "a text": (lambda x: "done", "it returned scalar of <U4"),
     "x": (lambda x: x, "it returned scalar of object"),
+    "no arrays": (lambda x: [], "it returned list"),
     "ragged lists": (lambda x: [[[1], [2, 3]]], "it returned list"),
 }
 
