@@ -92,6 +92,8 @@ def test_sizes_follow_the_data_and_a_refused_size_changes_nothing(two: Path) -> 
         ((A,), {}, "input 'b' is missing"),
         ((A, B, A), {}, "3 arrays for 2 inputs: a, b"),
         ((), {"a": A, "b": B, "c": A}, "'c' is no input of two"),
+        ((A, B), {"a": A}, "input 'a' has two arrays"),
+        (({"a": A, "b": B},), {"b": B}, "input 'b' has two arrays"),
         ((A, [["x", "y"]]), {}, "input 'b': expected numbers, found dtype"),
         ((A, [[1, 2], [3]]), {}, "input 'b': expected numbers: .* inhomogeneous shape"),
     ],

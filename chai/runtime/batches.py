@@ -36,7 +36,7 @@ def feeds_of(
     names = graph.inputs
     if len(data) > len(names):
         raise UsageError(f"{len(data)} arrays for {len(names)} inputs: {', '.join(names)}")
-    arrays = {**dict(zip(names, data)), **inputs}
+    arrays = _merged(dict(zip(names, data)), inputs)
     for name in names:
         if name not in arrays:
             hint = f"net.forward({', '.join(f'{n}=array' for n in names)})"
@@ -56,8 +56,15 @@ def _feed(name: str, value: Any, own: bool) -> Feed:
 def named(data: tuple[Any, ...], inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return arrays by position and by name; one mapping by position has arrays by name, too."""
     if len(data) == 1 and isinstance(data[0], Mapping):
-        return (), {**data[0], **inputs}
+        return (), _merged(data[0], inputs)
     return data, dict(inputs)
+
+
+def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arrays by name. Raises UsageError for an input with two of them."""
+    for name in first.keys() & second.keys():
+        raise UsageError(f"input {name!r} has two arrays", hint="by position, in a dict or by name: one of these")
+    return {**first, **second}
 
 
 def batches_of(
