@@ -13,6 +13,7 @@ import pytest
 
 import chai
 from chai.runtime.batches import numbers
+from tests.passes.common import network
 
 TWO = """
 name: "two"
@@ -141,6 +142,18 @@ def test_numbers_of_numpy_are_options_and_sizes(two: Path) -> None:
     assert net.shapes["n"] == (5, 3)
     net.reshape(a=np.array([5, 3]))
     assert net.shapes["n"] == (5, 3)
+
+
+def test_bits_of_numpy(tmp_path: Path) -> None:
+    """C takes none of them, and numbers of 8 bits overflow."""
+    line = "conv Convolution data -> y : convolution_param { num_output: 3 kernel_size: 1 }"
+    data = np.random.default_rng(0).random((2, 3, 5, 7))
+    outputs = []
+    for number in (int, np.uint8):
+        net = network(tmp_path, line, (2, 3, 5, 7), device="emulator", bits=number(6), batch=number(2))
+        outputs.append(net.forward(data)["y"])
+        assert net.basis is not None and type(net.basis.bits) is int
+    assert np.array_equal(*outputs)
 
 
 @pytest.mark.parametrize("size", [None, 3, "2x3", (2.5, 3), ("2", "3"), ((2,), 3)], ids=str)

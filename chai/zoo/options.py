@@ -114,6 +114,10 @@ class Options(Reading):
                 raise UsageError(f"{one.name}: expected {one.type}, found {type(value).__name__}")
             if choices and value is not None and value not in choices:
                 raise UsageError(f"{one.name} {value!r}: expected {' or '.join(map(str, choices))}")
+            if isinstance(value, Integral) and not isinstance(
+                value, int
+            ):  # of numpy: C and JSON take Python's own alone
+                object.__setattr__(self, one.name, int(value))
 
     def changed(self) -> Iterator[str]:
         """Yield the options that differ from their defaults, of those that a .chai file has a value for."""
