@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -97,10 +98,9 @@ class Net:
         self._optional = [*self._labels, *unread]
         self._names = {top: graph.caffe_name(top) for top in graph.writers}
         self.blobs = OrderedDict((n, Blob(np.zeros(shapes[n], np.float32))) for n in graph.latest if n in shapes)
-        self.layers = [LayerInfo(v.name, v.type, [Blob(b) for b in v.blobs]) for v in graph.layers]
+        self._layers = [LayerInfo(v.name, v.type, [Blob(b) for b in v.blobs]) for v in graph.layers]
         for layer in graph.layers:
             layer.lent = True  # by ``layers``
-        self.layer_dict = OrderedDict((v.name, v) for v in self.layers)
         declared = {top for layer in graph.layers if layer.type == "Input" for top in layer.tops}
         self.inputs = [*self.net.inputs, *(b for b in unread if b in declared)]  # as in Caffe, not those of data layers
         self.outputs = list(graph.outputs)
@@ -119,11 +119,24 @@ class Net:
         Raises UsageError for a .chai file, whose weights are packed for the overlay.
         """
         self._take_params(asked=True)
-        return OrderedDict((v.name, v.blobs) for v in self.layers if v.blobs)
+        return OrderedDict((v.name, v.blobs) for v in self._layers if v.blobs)
+
+    @property
+    def layers(self) -> list[LayerInfo]:
+        """Return the layers in order. On an overlay, read this again before changing their parameters after a pass."""
+        if self.net.overlay is not None:
+            with suppress(UsageError):  # of a .chai file
+                self._take_params(asked=True)
+        return self._layers
+
+    @property
+    def layer_dict(self) -> OrderedDict[str, LayerInfo]:
+        """Return the ``layers`` by name."""
+        return OrderedDict((v.name, v) for v in self.layers)
 
     @property
     def _layer_names(self) -> list[str]:
-        return [layer.name for layer in self.layers]
+        return [layer.name for layer in self._layers]
 
     @property
     def _blob_names(self) -> list[str]:
@@ -141,7 +154,7 @@ class Net:
         pass. Raises UsageError for names and sizes that do not fit; on an overlay, for a part of the network.
         """
         first = self._index(start) if start is not None else 0
-        last = self._index(end) if end is not None else len(self.layers) - 1
+        last = self._index(end) if end is not None else len(self._layers) - 1
         if first > last:
             raise UsageError(f"layer {start!r} comes after layer {end!r}")
         wanted = [*(self.outputs if end is None else self.top_names[end]), *(blobs or ())]
@@ -153,7 +166,7 @@ class Net:
         layers = self._graph.layers[first : last + 1]
         if self.net.overlay is None:
             self._run(layers)
-        elif len(layers) < len(self.layers):
+        elif len(layers) < len(self._layers):
             raise UsageError(
                 f"forward(start=, end=) on device {self.net.device.name}: only whole passes run there",
                 hint='caffe.Net(..., device="float")',
@@ -213,7 +226,7 @@ class Net:
         stored = Weights(weights)
         self._take_params(asked=True)
         kept = check_fit(self._graph, self._resize(self._graph.layers), stored, partial=True)
-        for layer, graphs in zip(self.layers, self._graph.layers):
+        for layer, graphs in zip(self._layers, self._graph.layers):
             arrays = stored.blobs_of(graphs) if layer.name not in kept else []
             if not arrays:
                 continue
@@ -226,13 +239,14 @@ class Net:
     def share_with(self, other: Net) -> None:
         """Share the memory of the other net's parameters for layers of the same name."""
         self._take_params(asked=True)
-        for layer in self.layers:
-            theirs = other.layer_dict[layer.name].blobs if layer.name in other.layer_dict else []
+        others = other.layer_dict
+        for layer in self._layers:
+            theirs = others[layer.name].blobs if layer.name in others else []
             if not theirs:
                 continue
             if [b.shape for b in layer.blobs] != [b.shape for b in theirs]:
-                mine, others = ([show(b.shape) for b in v] for v in (layer.blobs, theirs))
-                raise UsageError(f"share_with: layer {layer.name!r} has parameters {mine}, in the other net {others}")
+                mine, foreign = ([show(b.shape) for b in v] for v in (layer.blobs, theirs))
+                raise UsageError(f"share_with: layer {layer.name!r} has parameters {mine}, in the other net {foreign}")
             for blob, source in zip(layer.blobs, theirs):
                 blob.share(source)
         self._asked = True
@@ -240,7 +254,7 @@ class Net:
     def save(self, path: str | Path) -> None:
         """Write the parameters as a caffemodel (V2, float); the file appears complete or not at all."""
         self._take_params(asked=True)
-        rows = ((v.name, v.type, [b.data for b in v.blobs]) for v in self.layers)
+        rows = ((v.name, v.type, [b.data for b in v.blobs]) for v in self._layers)
         write_caffemodel(path, self._graph.name, rows)
 
     def save_hdf5(self, path: str | Path, write_diff: bool = False) -> None:
@@ -273,11 +287,12 @@ class Net:
         return batch_of(self.blobs[name].shape for name in self.net.inputs)
 
     def _index(self, name: str) -> int:
-        if name not in self.layer_dict:
-            raise self._no("layer", name, self.layer_dict)
-        return self._layer_names.index(name)
+        names = self._layer_names
+        if name not in names:
+            raise self._no("layer", name, names)
+        return names.index(name)
 
-    def _no(self, what: str, name: str, known: Mapping[str, Any]) -> UsageError:
+    def _no(self, what: str, name: str, known: Collection[str]) -> UsageError:
         return UsageError(f"there is no {what} {name!r} in {self._graph.path}", hint=did_you_mean(name, known))
 
     def _check_inputs(self, inputs: Mapping[str, Any]) -> None:
@@ -315,7 +330,7 @@ class Net:
 
         ``asked``: the caller may write into the parameters until the next pass. Raises UsageError for a .chai file.
         """
-        for layer, info in zip(self._graph.layers, self.layers):
+        for layer, info in zip(self._graph.layers, self._layers):
             if any(a is not b.data for a, b in zip(layer.blobs, info.blobs)) or len(layer.blobs) != len(info.blobs):
                 layer.blobs = [b.data for b in info.blobs]
                 self._sized = (None, {})

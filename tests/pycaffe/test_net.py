@@ -491,10 +491,16 @@ def test_on_an_overlay() -> None:
     assert np.array_equal(net.blobs["pool/2x2_s2"].data, plain.blobs["pool/2x2_s2"])
     assert not np.array_equal(net.blobs["prob"].data, chai.Net("digits", device="float").forward(x)["prob"])
     assert {s.engine for s in net.perf.steps} == {"host", "fpga", "custom"}
-    for blob in net.params["conv1/3x3"]:
-        blob.data[...] = 0
-    net.forward()
-    assert not net.blobs["conv1/3x3"].data.any()
+    for read in (
+        lambda: net.params["conv1/3x3"],
+        lambda: net.layer_dict["conv1/3x3"].blobs,
+        lambda: next(v for v in net.layers if v.name == "conv1/3x3").blobs,
+    ):
+        for factor in (1, 0):  # each of them after a pass
+            for blob in read():
+                blob.data[...] = factor
+            net.forward()
+            assert net.blobs["conv1/3x3"].data.any() == bool(factor)
     with pytest.raises(chai.UsageError, match=r"on device emulator: only whole passes.*device=\"float\""):
         net.forward(start="prob")
 
