@@ -335,8 +335,8 @@ class Net:
                 layer.blobs = [b.data for b in info.blobs]
                 self._sized = (None, {})
         if self._asked or asked:
-            self._asked = asked
             _ = self.net.params
+            self._asked = asked
 
     def _resize(self, layers: list[Layer], renewed: Renewed | None = None) -> dict[str, Shape]:
         """Resize the tops of these layers to match their current bottoms; return shapes by blob id. Raises ShapeError.

@@ -13,6 +13,7 @@ import pytest
 
 import chai
 import chai.pycaffe as caffe
+from chai.artifact.save import save
 from chai.parser.caffemodel import Weights, write_caffemodel
 from chai.pycaffe import mode
 
@@ -503,6 +504,18 @@ def test_on_an_overlay() -> None:
             assert net.blobs["conv1/3x3"].data.any() == bool(factor)
     with pytest.raises(chai.UsageError, match=r"on device emulator: only whole passes.*device=\"float\""):
         net.forward(start="prob")
+
+
+def test_a_compiled_network(tmp_path: Path) -> None:
+    """It has its layers; parameters that were asked for in vain do not end its passes."""
+    x = np.random.default_rng(3).random((2, 1, 8, 8)).astype(np.float32)
+    plain = chai.Net("digits", device="emulator", batch=2, calibrate=x)
+    save(plain, tmp_path / "digits.chai")
+    net = caffe.Net(tmp_path / "digits.chai")
+    assert "conv1/3x3" in net.layer_dict and net.layers[0].name == "data"
+    with pytest.raises(chai.UsageError, match="its parameters cannot be changed"):
+        _ = net.params
+    assert np.array_equal(net.forward(data=x)["prob"], plain.forward(x)["prob"])
 
 
 # -- what chai does not do
