@@ -30,6 +30,7 @@ from ..overlay import load
 from ..runtime import perf
 from ..runtime.perf import PerfInfo
 from ..text import tell
+from ..util.files import path_of
 from ..util.lazy_numpy import np
 from ..util.sharing import Mutex
 from .estimate import estimate, write
@@ -130,9 +131,9 @@ def xiInit(
 
     Raises UsageError for a part with several inputs or outputs (EP306, EP307), and what chai.Net raises.
     """
-    weights = Path(dirpath, caffemodel) if caffemodel else None
+    weights = Path(path_of(dirpath), path_of(caffemodel)) if caffemodel else None
     options |= {"batch": numImg_to_process, "start_layer": start_layer, "end_layer": end_layer}
-    net = Net(Path(dirpath, prototxt), weights, **options)
+    net = Net(Path(path_of(dirpath), path_of(prototxt)), weights, **options)
     for what, names in (("inputs", net.inputs), ("outputs", net.outputs)):
         if len(names) != 1:
             raise UsageError(
@@ -254,7 +255,7 @@ def outputWrite(
     The folder is created if it is missing (CHaiDNN fails). As in CHaiDNN, ``img_path`` is not used.
     """
     kind, size = io_layer_info_ptr.out_kerType, io_layer_info_ptr.out_size
-    folder = Path(dirpath, "out")
+    folder = Path(path_of(dirpath), "out")
     folder.mkdir(parents=True, exist_ok=True)
     for i in range(numImg_to_process):
         values = _floats(unpack_output, None, "unpack_output", i)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from .. import layers
 from ..env import env
 from ..errors import PluginError
-from ..util.files import content
+from ..util.files import content, path_of
 from ..util.interpreter import from_signal_handler
 from ..util.paths import resource
 from ..util.suggest import did_you_mean
@@ -145,7 +145,7 @@ def load_custom(place: str | Path) -> Extension:
     A folder's other modules are run when a Python layer names them. Raises PluginError with file and line for code that
     fails.
     """
-    place = _existing(place)
+    place = _existing(path_of(place))
     known = registry.REGISTRY
     if place.is_dir() and place not in known.folders:
         known.folders.append(place)

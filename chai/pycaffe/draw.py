@@ -16,7 +16,7 @@ from ..parser.upgrade import V1_TYPES
 from ..report.diagram import Node, svg
 from ..report.dot import dot, edges
 from ..text import visible
-from ..util.files import complete
+from ..util.files import complete, path_of
 
 RANKDIRS = ("LR", "RL", "TB", "BT")
 SECONDS = 120  # time limit of Graphviz
@@ -27,7 +27,7 @@ def draw_net_to_file(
     caffe_net: Any, filename: str | Path, rankdir: str = "LR", phase: int | None = None, display_lrm: bool = False
 ) -> None:
     """Draw a network into a file; its suffix is the format. The file appears complete or not at all."""
-    picture = draw_net(caffe_net, rankdir, Path(filename).suffix.lstrip(".") or "png", phase, display_lrm)
+    picture = draw_net(caffe_net, rankdir, Path(path_of(filename)).suffix.lstrip(".") or "png", phase, display_lrm)
     with complete(filename) as part:
         part.write_bytes(picture)
 

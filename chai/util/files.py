@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, BinaryIO
 
-from ..errors import ParseError
+from ..errors import ParseError, UsageError
 from ..limits import limits
 from .suggest import nearest
 
@@ -19,12 +19,19 @@ if TYPE_CHECKING:
 BYTES = 1 << 20  # of a file that is written by hand; the shipped ones have 12 kB
 
 
+def path_of(path: str | Path) -> str | Path:
+    """Return the path of a file. Raises UsageError for what is none: a number would be an open file of the process."""
+    if not isinstance(path, (str, os.PathLike)):
+        raise UsageError(f"expected the path of a file, found {type(path).__name__}", hint="text, or a pathlib.Path")
+    return path
+
+
 @contextmanager
 def complete(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of ``path``; it is renamed to ``path`` at the end, or removed on an error."""
     from pathlib import Path
 
-    path = Path(path)
+    path = Path(path_of(path))
     part = path.with_name(path.name + ".part")
     try:
         yield part
@@ -59,7 +66,7 @@ def opened(path: str | Path, pipe: bool = True) -> BinaryIO:
 
     Raises ParseError for a device, which may have no end, and unless ``pipe`` for a pipe: it can be read only once.
     """
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
+    file = open(path_of(path), "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
     mode = os.fstat(file.fileno()).st_mode
     if not (stat.S_ISREG(mode) or (pipe and stat.S_ISFIFO(mode))):
         file.close()

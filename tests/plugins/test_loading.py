@@ -110,6 +110,8 @@ def test_a_file_that_fails_is_named_with_its_line(tmp_path: Path, text: str, lin
 def test_a_place_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(chai.PluginError, match=r"custom layers: the name of their file or folder is empty"):
         chai.load_custom("")
+    with pytest.raises(chai.UsageError, match="expected the path of a file, found NoneType"):
+        chai.load_custom(None)  # type: ignore[arg-type]
     with pytest.raises(chai.PluginError, match=r"custom layers: .*absent\.py does not exist"):
         chai.load_custom(tmp_path / "absent.py")
     (tmp_path / "loop").symlink_to("loop")

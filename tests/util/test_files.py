@@ -6,10 +6,12 @@ import errno
 import os
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pytest
 
-from chai.util.files import complete, locked
+from chai.errors import UsageError
+from chai.util.files import complete, locked, opened
 from tests.conftest import HANG
 
 
@@ -38,6 +40,16 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), complete(tmp_path / "no" / "a.csv") as part:
         part.write_text("x")
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("path", [None, 0, b"a.csv", ["a.csv"], object()], ids=lambda path: type(path).__name__)
+def test_what_is_no_path(path: Any) -> None:
+    """0 would be standard input."""
+    words = f"expected the path of a file, found {type(path).__name__}"
+    with pytest.raises(UsageError, match=words):
+        opened(path)
+    with pytest.raises(UsageError, match=words), complete(path):
+        pass
 
 
 def test_a_full_disk_is_said_with_the_name(tmp_path: Path) -> None:
