@@ -27,7 +27,11 @@ from .net_spec import NetSpec as NetSpec, layers as layers, params as params, to
 
 __version__ = "1.0.0"  # of the interface
 
-_SOLVERS = ("get_solver", *(f"{n}Solver" for n in ("", "SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")))
+_TRAINING = (
+    *(f"{n}Solver" for n in ("", "SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")),
+    *("get_solver", "NCCL", "Timer", "init_log", "log", "set_multiprocess"),
+    *("set_solver_count", "set_solver_rank", "solver_count", "solver_rank"),
+)
 
 
 def layer_type_list() -> list[str]:
@@ -41,10 +45,10 @@ def has_nccl() -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    if name in _SOLVERS:
+    if name in _TRAINING:
 
-        def solver(*_: Any, **__: Any) -> NoReturn:
+        def call(*_: Any, **__: Any) -> NoReturn:
             raise UsageError(f"{name}: chai runs networks, it does not train them")
 
-        return solver
+        return call
     raise AttributeError(f"module 'chai.pycaffe' has no attribute {name!r}")

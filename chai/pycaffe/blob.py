@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import NoReturn
 
 from ..blob import Array
@@ -45,3 +46,15 @@ class Blob(blob.Blob):
     def share(self, other: Blob) -> None:
         """Use the other blob's memory from now on, so that both change together."""
         self._data, self._memory = other._data, other._memory
+
+
+class NamedBlobs(OrderedDict[str, Blob]):
+    """Blobs by name. What is no blob cannot take the place of one."""
+
+    def __setitem__(self, name: str, value: Blob) -> None:
+        if not isinstance(value, Blob):
+            raise UsageError(
+                f"blobs[{name!r}] is a blob, not {type(value).__name__}",
+                hint=f"net.blobs[{name!r}].data[...] = array; for another size net.blobs[{name!r}].reshape(...) before it",
+            )
+        super().__setitem__(name, value)

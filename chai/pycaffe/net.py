@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -31,7 +31,7 @@ from ..runtime.times import StepTime
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import hdf5
-from .blob import Blob
+from .blob import Blob, NamedBlobs
 from .losses import with_losses
 from .mode import device_name
 
@@ -82,8 +82,12 @@ class Net:
     ) -> None:
         if isinstance(phase, (str, Path)):  # Caffe's older signature: prototxt, caffemodel, phase
             weights, phase, level = phase, TEST if level is None else level, 0
-        if phase not in (TRAIN, TEST):
+        if not isinstance(phase, (int, np.integer)) or phase not in (TRAIN, TEST):
             raise UsageError(f"phase {phase!r}: expected caffe.TEST or caffe.TRAIN")
+        for name in options.keys() & {"prototxt", "caffemodel", "keep"}:
+            raise UsageError(
+                f"Net has no option {name!r}", hint="Net(network_file, phase, weights=...) keeps all blobs"
+            )
         options = {"phase": PHASES[phase], "level": level or 0, "stages": stages or (), **options}
         stored = None if str(weights).endswith(".h5") else weights
         named = options.get("custom") or ()
@@ -97,7 +101,7 @@ class Net:
         self._labels = [b for b in graph.inputs if b not in self.net.inputs and b not in unread]
         self._optional = [*self._labels, *unread]
         self._names = {top: graph.caffe_name(top) for top in graph.writers}
-        self.blobs = OrderedDict((n, Blob(np.zeros(shapes[n], np.float32))) for n in graph.latest if n in shapes)
+        self.blobs = NamedBlobs((n, Blob(np.zeros(shapes[n], np.float32))) for n in graph.latest if n in shapes)
         self._layers = [LayerInfo(v.name, v.type, [Blob(b) for b in v.blobs]) for v in graph.layers]
         for layer in graph.layers:
             layer.lent = True  # by ``layers``
@@ -157,10 +161,7 @@ class Net:
         last = self._index(end) if end is not None else len(self._layers) - 1
         if first > last:
             raise UsageError(f"layer {start!r} comes after layer {end!r}")
-        wanted = [*(self.outputs if end is None else self.top_names[end]), *(blobs or ())]
-        unknown = [n for n in wanted if n not in self.blobs]
-        if unknown:
-            raise self._no("blob", unknown[0], self.blobs)
+        wanted = [*(self.outputs if end is None else self.top_names[end]), *self._chosen(blobs)]
         self._feed(kwargs)
         self._take_params()
         layers = self._graph.layers[first : last + 1]
@@ -201,7 +202,11 @@ class Net:
         """Raise UsageError: chai computes no gradients."""
         raise UsageError("chai runs networks forward, it does not train them: there is no backward")
 
-    forward_backward_all = backward
+    forward_backward_all = clear_param_diffs = backward
+
+    def set_input_arrays(self, *_: Any) -> NoReturn:
+        """Raise UsageError: data layers are inputs."""
+        raise UsageError("set_input_arrays: data layers are inputs here", hint="net.forward(data=array, label=labels)")
 
     def reshape(self) -> None:
         """Resize every blob to match the current sizes of the inputs, as ``forward`` also does."""
@@ -238,6 +243,11 @@ class Net:
 
     def share_with(self, other: Net) -> None:
         """Share the memory of the other net's parameters for layers of the same name."""
+        if not isinstance(other, Net):
+            raise UsageError(
+                f"share_with: expected a caffe.Net, found {type(other).__name__}",
+                hint="net.copy_from(file) reads a file",
+            )
         self._take_params(asked=True)
         others = other.layer_dict
         for layer in self._layers:
@@ -288,12 +298,26 @@ class Net:
 
     def _index(self, name: str) -> int:
         names = self._layer_names
-        if name not in names:
+        if not isinstance(name, str) or name not in names:
             raise self._no("layer", name, names)
         return names.index(name)
 
+    def _chosen(self, blobs: Sequence[str] | None) -> Sequence[str]:
+        """Return the names of blobs that a pass is to return, too. Raises UsageError for what are none."""
+        chosen = () if blobs is None else blobs
+        if isinstance(chosen, str) or not isinstance(chosen, Iterable) or not all(isinstance(n, str) for n in chosen):
+            raise UsageError(
+                f"forward: expected a list of names of blobs, found {type(blobs).__name__}",
+                hint='net.forward(["conv1"]) returns that blob, too; net.forward(data=array) feeds an input',
+            )
+        for name in chosen:
+            if name not in self.blobs:
+                raise self._no("blob", name, self.blobs)
+        return chosen
+
     def _no(self, what: str, name: str, known: Collection[str]) -> UsageError:
-        return UsageError(f"there is no {what} {name!r} in {self._graph.path}", hint=did_you_mean(name, known))
+        hint = did_you_mean(str(name), known)
+        return UsageError(f"there is no {what} {repr(name)[:60]} in {self._graph.path}", hint=hint)
 
     def _check_inputs(self, inputs: Mapping[str, Any]) -> None:
         if set(inputs).difference(self._optional) != set(self.net.inputs):

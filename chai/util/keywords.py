@@ -46,12 +46,12 @@ def _called_with(
     """Return the function with the fields as its parameters, after its ``own`` ones."""
     signature = inspect.signature(fields)
     first = len(own)
+    owner = function.__qualname__.rpartition("<locals>.")[2].partition(".")[0]  # a function or a class
 
     @wraps(function)
     def call(*arguments: Any, **named: Any) -> Any:
         for name in named:
             if name not in signature.parameters:
-                owner = type(arguments[0]).__name__ if own else function.__name__
                 raise error(f"{owner} has no option {name!r}", hint=did_you_mean(name, [*signature.parameters]))
         return function(*arguments[:first], fields(*arguments[first:], **named))
 

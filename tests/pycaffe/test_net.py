@@ -111,6 +111,51 @@ def test_asking_for_more_blobs(steps: caffe.Net) -> None:
         steps.forward(["bb"], data=X)
 
 
+@pytest.mark.parametrize("blobs", [X, "b", 3, [X], [None], ["b", ["a"]]], ids=lambda blobs: type(blobs).__name__)
+def test_what_are_no_names_of_blobs(steps: caffe.Net, blobs: Any) -> None:
+    """Images by position, as chai.Net takes them, are the commonest."""
+    for forward in (steps.forward, steps.forward_all):
+        with pytest.raises(
+            chai.UsageError, match=r"expected a list of names of blobs, found .*net\.forward\(data=array\)"
+        ):
+            forward(blobs, data=X)
+
+
+@pytest.mark.parametrize("name", [["relu"], 3, b"relu", X], ids=lambda name: type(name).__name__)
+def test_what_is_no_name_of_a_layer(steps: caffe.Net, name: Any) -> None:
+    for part in ({"start": name}, {"end": name}):
+        with pytest.raises(chai.UsageError, match="there is no layer"):
+            steps.forward(**part)
+
+
+def test_an_array_in_the_place_of_a_blob(steps: caffe.Net) -> None:
+    before = steps.blobs["data"]
+    with pytest.raises(chai.UsageError, match=r"is a blob, not ndarray.*net\.blobs\['data'\]\.data\[\.\.\.\] = array"):
+        steps.blobs["data"] = X  # type: ignore[assignment]
+    assert steps.blobs["data"] is before
+    assert steps.blobs.copy() == steps.blobs
+
+
+def test_what_is_no_net_to_share_with(steps: caffe.Net) -> None:
+    for other in (None, "net.caffemodel", steps.net):
+        with pytest.raises(chai.UsageError, match=rf"expected a caffe\.Net, found {type(other).__name__}.*copy_from"):
+            steps.share_with(other)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("phase", [None, 2, 1.0, "TEST", [1], X], ids=lambda phase: type(phase).__name__)
+def test_what_is_no_phase(phase: Any) -> None:
+    with pytest.raises(chai.UsageError, match=r"phase .*: expected caffe\.TEST or caffe\.TRAIN"):
+        caffe.Net("digits", "prototxt/digits.caffemodel", phase) if isinstance(phase, str) else caffe.Net(
+            "digits", phase
+        )
+
+
+@pytest.mark.parametrize("option", ["keep", "prototxt", "caffemodel", "nonsense"])
+def test_options_that_the_net_has_not(option: str) -> None:
+    with pytest.raises(chai.UsageError, match=f"^Net has no option '{option}'"):
+        caffe.Net("digits", caffe.TEST, **{option: "all"})
+
+
 def test_end_leaves_later_blobs_as_they_were(steps: caffe.Net) -> None:
     steps.forward(data=X)
     s = steps.blobs["s"].data.copy()
@@ -522,12 +567,14 @@ def test_a_compiled_network(tmp_path: Path) -> None:
 
 
 def test_training_is_refused_in_words(steps: caffe.Net) -> None:
-    for call in (steps.backward, steps.forward_backward_all):
+    for call in (steps.backward, steps.forward_backward_all, steps.clear_param_diffs):
         with pytest.raises(chai.UsageError, match="there is no backward"):
             call(s=X)
     with pytest.raises(chai.UsageError, match="a blob has data but no diff"):
         _ = steps.blobs["s"].diff
-    for name in ("SGDSolver", "get_solver", "AdamSolver"):
+    with pytest.raises(chai.UsageError, match=r"data layers are inputs here.*net\.forward\(data=array"):
+        steps.set_input_arrays(X, X)
+    for name in ("SGDSolver", "get_solver", "AdamSolver", "NCCL", "init_log", "solver_count"):
         with pytest.raises(chai.UsageError, match=f"{name}: chai runs networks, it does not train them"):
             getattr(caffe, name)("solver.prototxt")
 
