@@ -34,8 +34,9 @@ def layer_message(
             assign(layer, key, value)
         else:
             known = [*inner, *(f for f in fields("LayerParameter") if f.endswith("_param"))]
-            where = f"{own} and no field of a layer" if own else "a layer; the type has no message of its own"
-            raise UsageError(f"{key} is no field of {where}", hint=did_you_mean(key, known))
+            where = f"{own} and no field of a layer" if own else f"a layer; type {type!r} has no message of its own"
+            hint = did_you_mean(key, known) or (None if own else did_you_mean(type, layers.types()))
+            raise UsageError(f"{key} is no field of {where}", hint=hint)
     return layer
 
 

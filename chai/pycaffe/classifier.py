@@ -10,6 +10,7 @@ from typing import Any
 from ..blob import Array
 from ..util.lazy_numpy import np
 from . import io
+from .arguments import pictures, size_of
 from .net import TEST, Net
 
 
@@ -52,14 +53,14 @@ class Classifier(Net):
         super().__init__(model_file, TEST, weights=pretrained_file, **options)
         self.transformer = transformer(self, mean, input_scale, raw_scale, channel_swap)
         self.crop_dims = self.blobs[self.inputs[0]].shape[2:]
-        self.image_dims = self.crop_dims if image_dims is None else tuple(image_dims)
+        self.image_dims = self.crop_dims if image_dims is None else size_of("image_dims", image_dims)
 
     def predict(self, inputs: Sequence[Array], oversample: bool = True) -> Array:
         """Return class probabilities (N, classes) of N images (H, W, K).
 
         They are the mean over ten crops, or the centre crop's alone.
         """
-        images = [io.resize_image(im, self.image_dims) for im in inputs]
+        images = [io.resize_image(im, self.image_dims) for im in pictures("predict", inputs)]
         if not images:
             shape = self.blobs[self.outputs[0]].shape[1:]
             return np.zeros((0, prod(shape)) if oversample else (0, *shape), np.float32)

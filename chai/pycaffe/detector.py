@@ -10,6 +10,7 @@ from ..blob import Array
 from ..errors import UsageError
 from ..util.lazy_numpy import np
 from . import io
+from .arguments import edges_of, windows_of
 from .classifier import transformer
 from .net import TEST, Net
 
@@ -36,7 +37,9 @@ class Detector(Net):
         super().__init__(model_file, TEST, weights=pretrained_file, **options)
         self.transformer = transformer(self, mean, input_scale, raw_scale, channel_swap)
         height, width = self.blobs[self.inputs[0]].shape[2:]
-        if context_pad and not 0 < 2 * context_pad < min(height, width):
+        if context_pad and not (
+            isinstance(context_pad, (int, float, np.number)) and 0 < 2 * context_pad < min(height, width)
+        ):
             raise UsageError(f"context_pad {context_pad}: expected less than half of the net's input {height}x{width}")
         self.context_pad = context_pad or 0
 
@@ -49,10 +52,10 @@ class Detector(Net):
         """
         name = self.inputs[0]
         rows, items = [], []
-        for filename, windows in images_windows:
+        for filename, windows in windows_of(images_windows):
             image = io.load_image(filename)
             for window in windows:
-                top, left, bottom, right = (int(edge) for edge in window)
+                top, left, bottom, right = edges_of(window)
                 crop = image[top:bottom, left:right]
                 if min(top, left) < 0 or crop.shape[:2] != (bottom - top, right - left) or not crop.size:
                     raise UsageError(

@@ -44,6 +44,12 @@ def draw_net(
 
     Raises UsageError for another direction, for a format that ``dot`` refuses, and if there is no ``dot``.
     """
+    if not hasattr(caffe_net, "layer"):
+        raise UsageError(
+            f"expected a caffe_pb2.NetParameter, found {type(caffe_net).__name__}",
+            hint="text_format.Merge(open(prototxt).read(), caffe_pb2.NetParameter())",
+        )
+    ext = str(ext).lstrip(".").lower()
     if rankdir not in RANKDIRS:
         raise UsageError(f"rankdir {rankdir!r}: expected one of {', '.join(RANKDIRS)}")
     layers = [layer for layer in (*caffe_net.layer, *caffe_net.layers) if phase is None or _includes(layer, phase)]

@@ -6,7 +6,8 @@ pycaffe uses scikit-image for images, chai uses Pillow and numpy. Without interp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from ..blob import Array, Shape, show
 from ..errors import UsageError
 from ..images.files import read
 from ..kernels.pixels import interpolate
+from ..runtime.batches import numbers
 from ..util.lazy_numpy import np
+from .arguments import order_of, pictures, size_of
 from .proto import caffe_pb2
 
 LUMINANCE = (0.2125, 0.7154, 0.0721)  # weights of R, G and B in scikit-image's rgb2gray (ITU-R BT.709)
@@ -28,7 +31,13 @@ class Transformer:
     """
 
     def __init__(self, inputs: Mapping[str, Sequence[int]]) -> None:
-        self.inputs: dict[str, Shape] = {name: tuple(shape) for name, shape in inputs.items()}
+        try:  # sizes may be floats: scripts for Python 2 divide them
+            self.inputs: dict[str, Shape] = {name: tuple(map(int, shape)) for name, shape in inputs.items()}
+        except (AttributeError, TypeError, ValueError):
+            raise UsageError(
+                f"Transformer: expected shapes by name of input, found {repr(inputs)[:60]}",
+                hint='Transformer({"data": net.blobs["data"].data.shape})',
+            ) from None
         self.transpose: dict[str, Sequence[int]] = {}
         self.channel_swap: dict[str, Sequence[int]] = {}
         self.raw_scale: dict[str, float] = {}
@@ -38,59 +47,58 @@ class Transformer:
     def preprocess(self, in_: str, data: Array) -> Array:
         """Return an image of any size as one item of an input blob, float32. ``data`` is not changed."""
         size = self._shape(in_)[2:]
-        item = np.array(data, np.float32)
+        item = numbers(in_, data, own=True)
         if item.shape[:2] != size:
             item = resize_image(item, size)
-        if in_ in self.transpose:
-            item = item.transpose(self.transpose[in_])
-        if in_ in self.channel_swap:
-            item = item[list(self.channel_swap[in_])]
-        if in_ in self.raw_scale:
-            item *= self.raw_scale[in_]
-        if in_ in self.mean:
-            item -= self.mean[in_]
-        if in_ in self.input_scale:
-            item *= self.input_scale[in_]
+        with self._fitting(in_, item, "an image (H, W, K)"):
+            if in_ in self.transpose:
+                item = item.transpose(self.transpose[in_])
+            if in_ in self.channel_swap:
+                item = item[list(self.channel_swap[in_])]
+            if in_ in self.raw_scale:
+                item *= self.raw_scale[in_]
+            if in_ in self.mean:
+                item -= self.mean[in_]
+            if in_ in self.input_scale:
+                item *= self.input_scale[in_]
         return item
 
     def deprocess(self, in_: str, data: Array) -> Array:
         """Convert an item (K, H, W) or (1, K, H, W) back to an image (H, W, K); it is not resized."""
         self._shape(in_)
-        item = np.array(data[0] if np.ndim(data) == 4 else data, np.float32)
-        if in_ in self.input_scale:
-            item /= self.input_scale[in_]
-        if in_ in self.mean:
-            item += self.mean[in_]
-        if in_ in self.raw_scale:
-            item /= self.raw_scale[in_]
-        if in_ in self.channel_swap:
-            item = item[np.argsort(self.channel_swap[in_])]
-        if in_ in self.transpose:
-            item = item.transpose(np.argsort(self.transpose[in_]))
+        item = numbers(in_, data, own=True)
+        item = item[0] if item.ndim == 4 and len(item) == 1 else item
+        with self._fitting(in_, item, "an item (K, H, W) or (1, K, H, W)"):
+            if in_ in self.input_scale:
+                item /= self.input_scale[in_]
+            if in_ in self.mean:
+                item += self.mean[in_]
+            if in_ in self.raw_scale:
+                item /= self.raw_scale[in_]
+            if in_ in self.channel_swap:
+                item = item[np.argsort(self.channel_swap[in_])]
+            if in_ in self.transpose:
+                item = item.transpose(np.argsort(self.transpose[in_]))
         return item
 
     def set_transpose(self, in_: str, order: Sequence[int]) -> None:
         """Set the order of the axes: (2, 0, 1) turns (H, W, K) into (K, H, W)."""
-        axes = len(self._shape(in_)) - 1
-        if sorted(order) != list(range(axes)):
-            raise UsageError(f"transpose {tuple(order)}: expected the axes 0 to {axes - 1} in some order")
-        self.transpose[in_] = order
+        self.transpose[in_] = order_of("transpose", order, "axes", len(self._shape(in_)) - 1)
 
     def set_channel_swap(self, in_: str, order: Sequence[int]) -> None:
         """Set the order of the channels, which are axis 0 after transpose: (2, 1, 0) turns RGB into BGR."""
-        channels = self._shape(in_)[1]
-        if sorted(order) != list(range(channels)):
-            raise UsageError(f"channel_swap {tuple(order)}: expected the channels 0 to {channels - 1} in some order")
-        self.channel_swap[in_] = order
+        self.channel_swap[in_] = order_of("channel_swap", order, "channels", sum(self._shape(in_)[1:2]))
 
     def set_raw_scale(self, in_: str, scale: float) -> None:
         """Set the factor applied before mean subtraction: 255 for networks trained on pixels 0 to 255."""
         self._shape(in_)
+        numbers("raw_scale", scale)  # raises an error for what is no number
         self.raw_scale[in_] = scale
 
     def set_input_scale(self, in_: str, scale: float) -> None:
         """Set the factor applied after mean subtraction."""
         self._shape(in_)
+        numbers("input_scale", scale)
         self.input_scale[in_] = scale
 
     def set_mean(self, in_: str, mean: Array) -> None:
@@ -98,12 +106,14 @@ class Transformer:
 
         Its units and channel order are those after raw_scale and channel_swap.
         """
-        shape, mean = self._shape(in_), np.asarray(mean)
+        shape = self._shape(in_)
+        numbers("mean", mean)
+        mean = np.asarray(mean)  # in its own precision
         if mean.ndim == 1:
             mean = mean.reshape(-1, 1, 1)
         elif mean.ndim == 2:
             mean = mean[None]
-        if mean.ndim != 3 or mean.shape[0] != shape[1]:
+        if mean.ndim != 3 or mean.shape[:1] != shape[1:2]:
             raise UsageError(
                 f"a mean of {show(mean.shape)} for input {in_!r} of {show(shape)}",
                 hint="one number per channel, or an image (K, H, W): mean.mean(1).mean(1), or mean[0] of (1, K, H, W)",
@@ -113,9 +123,21 @@ class Transformer:
         self.mean[in_] = mean
 
     def _shape(self, in_: str) -> Shape:
-        if in_ not in self.inputs:
-            raise UsageError(f"{in_!r} is not one of the inputs: {', '.join(self.inputs)}")
+        if not isinstance(in_, str) or in_ not in self.inputs:
+            raise UsageError(f"{repr(in_)[:60]} is not one of the inputs: {', '.join(self.inputs)}")
         return self.inputs[in_]
+
+    @contextmanager
+    def _fitting(self, in_: str, array: Array, expected: str) -> Iterator[None]:
+        """Raise UsageError for an array that one of the steps does not take."""
+        try:
+            yield
+        except (ValueError, IndexError) as error:
+            shape = show(self.inputs[in_])
+            raise UsageError(
+                f"input {in_!r} of {shape}: expected {expected}, found {show(array.shape)}: {error}",
+                hint="the number of channels and the transpose have to fit the input's",
+            ) from None
 
 
 # -- images
@@ -147,17 +169,21 @@ def resize_image(im: Array, new_dims: Sequence[int], interp_order: int = 1) -> A
     """
     if interp_order != 1:
         raise UsageError(f"interp_order {interp_order}: chai interpolates linearly (1)")
-    size = tuple(map(int, new_dims))
-    if np.ndim(im) != 3 or len(size) != 2 or min(size) < 1:
-        raise UsageError(f"resize_image: {show(np.shape(im))} to {size}; expected an image (H, W, K), height and width")
-    return np.array(interpolate(np.asarray(im, np.float32), (size[0], size[1])))
+    image, size = numbers("image", im), size_of("resize_image", new_dims)
+    if image.ndim != 3 or not image.size:
+        raise UsageError(f"resize_image: expected an image (H, W, K), found {show(image.shape)}")
+    return np.array(interpolate(image, size))
 
 
 def oversample(images: Sequence[Array], crop_dims: Sequence[int]) -> Array:
     """Return ten crops (10 N, h, w, K) of N images of one size: four corners and centre, then the same five mirrored."""
-    if not len(images):
+    images, (height, width) = pictures("oversample", images), size_of("oversample", crop_dims)
+    if not images:
         raise UsageError("oversample: there is no image")
-    (h, w), (height, width) = (tuple(map(int, d)) for d in (images[0].shape[:2], crop_dims))
+    if len({im.shape for im in images}) != 1 or images[0].ndim < 2:
+        shapes = ", ".join(show(im.shape) for im in images)
+        raise UsageError(f"oversample: expected images (H, W, K) of one size, found {shapes}")
+    h, w = images[0].shape[:2]
     if height > h or width > w:
         raise UsageError(f"oversample: crops of {height}x{width} from images of {h}x{w}")
     corners = [(y, x) for y in (0, h - height) for x in (0, w - width)]
@@ -179,7 +205,7 @@ def blobproto_to_array(blob: Any, return_diff: bool = False) -> Array:
 
 def array_to_blobproto(arr: Array, diff: Array | None = None) -> Any:
     """Return an array as a BlobProto."""
-    blob = caffe_pb2.BlobProto()
+    blob, arr = caffe_pb2.BlobProto(), np.asarray(arr)
     blob.shape.dim.extend(arr.shape)
     blob.data.extend(np.asarray(arr, float).ravel())
     if diff is not None:
@@ -200,7 +226,7 @@ def blobprotovector_str_to_arraylist(str: bytes) -> list[Array]:
 
 def array_to_datum(arr: Array, label: int | None = None) -> Any:
     """Return an array (C, H, W) as a Datum: bytes for uint8, else floats."""
-    if arr.ndim != 3:
+    if (arr := np.asarray(arr)).ndim != 3:
         raise UsageError(f"array_to_datum: expected (C, H, W), found {show(arr.shape)}")
     datum = caffe_pb2.Datum()
     datum.channels, datum.height, datum.width = arr.shape
@@ -215,5 +241,7 @@ def array_to_datum(arr: Array, label: int | None = None) -> Any:
 
 def datum_to_array(datum: Any) -> Array:
     """Return the array (C, H, W) of a Datum that holds pixels, not an image file."""
+    if datum.encoded:
+        raise UsageError("datum_to_array: this Datum holds an image file", hint="Pillow reads io.BytesIO(datum.data)")
     data = np.frombuffer(datum.data, np.uint8) if datum.data else np.array(datum.float_data)
     return data.reshape(datum.channels, datum.height, datum.width)

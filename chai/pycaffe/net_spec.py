@@ -62,6 +62,9 @@ def to_proto(*tops: Top | Function) -> Any:
 
     Raises UsageError for a parameter that the layer does not have.
     """
+    for top in tops:
+        if not isinstance(top, (Top, Function)):
+            raise NotATop(f"to_proto: {top!r} is not a Top (type is {type(top)})")
     return _written(tops, {})
 
 

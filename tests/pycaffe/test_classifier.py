@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -132,6 +133,37 @@ def test_windows_outside_the_picture(echo: Path, tmp_path: Path, window: tuple[i
         caffe.Detector(str(echo), None).detect_windows([(tmp_path / "a.png", [window])])
 
 
+@pytest.mark.parametrize(
+    "window", [None, 3, (0, 0, 2), (0, 0, 2, 5, 1), "abcd", (None,) * 4, (0, 0, np.nan, 5), (0, 0, np.inf, 5)]
+)
+def test_what_is_no_window(echo: Path, tmp_path: Path, window: Any) -> None:
+    Image.fromarray(np.zeros((9, 11, 3), np.uint8)).save(tmp_path / "a.png")
+    with pytest.raises(chai.UsageError, match=r"window .*: expected \(ymin, xmin, ymax, xmax\)"):
+        caffe.Detector(str(echo), None).detect_windows([(tmp_path / "a.png", [window])])
+
+
+@pytest.mark.parametrize(
+    "pairs", [None, "a.png", ["a.png"], [("a.png",)], [("a.png", [], 3)], [("a.png", None)]], ids=str
+)
+def test_what_are_no_windows_of_images(echo: Path, pairs: Any) -> None:
+    with pytest.raises(chai.UsageError, match="detect_windows: expected an image file and its windows"):
+        caffe.Detector(str(echo), None).detect_windows(pairs)
+
+
+@pytest.mark.parametrize(
+    "images", [None, 3, "a.png", ["a.png"], RNG.random((9, 11, 3)), [RNG.random((9, 11))]], ids=str
+)
+def test_what_are_no_images(echo: Path, images: Any) -> None:
+    with pytest.raises(chai.UsageError, match=r"expected (an image|images|numbers)"):
+        caffe.Classifier(str(echo), None).predict(images)
+
+
+@pytest.mark.parametrize("size", [256, (256,), ("a", "b"), (0, 5)], ids=str)
+def test_what_are_no_sizes_of_images(echo: Path, size: Any) -> None:
+    with pytest.raises(chai.UsageError, match=r"image_dims .*: expected height and width"):
+        caffe.Classifier(str(echo), None, image_dims=size)
+
+
 @pytest.fixture
 def square(tmp_path: Path) -> Path:
     """The pixels of a 20x20 input, as they are."""
@@ -166,8 +198,8 @@ def test_context_beyond_the_picture_is_the_mean(square: Path, tmp_path: Path) ->
         assert np.allclose(pixels[channel, 5:, 5:], 200 - mean, atol=1e-3)
 
 
-@pytest.mark.parametrize("context_pad", [-1, 1, 16])
-def test_context_that_leaves_no_window(echo: Path, context_pad: int) -> None:
+@pytest.mark.parametrize("context_pad", [-1, 1, 16, "a", float("nan")])
+def test_context_that_leaves_no_window(echo: Path, context_pad: Any) -> None:
     with pytest.raises(
         chai.UsageError, match=f"context_pad {context_pad}: expected less than half of the net's input 2x5"
     ):

@@ -106,3 +106,13 @@ def test_graphviz_draws_the_rest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_direction_that_is_none() -> None:
     with pytest.raises(chai.UsageError, match="rankdir 'XY': expected one of LR, RL, TB, BT"):
         dot(message(TEXT), rankdir="XY")
+
+
+@pytest.mark.parametrize("net", [None, "net.prototxt"])
+def test_what_is_no_message_of_a_network(net: Any) -> None:
+    with pytest.raises(chai.UsageError, match=r"expected a caffe_pb2\.NetParameter, found"):
+        caffe.draw.draw_net(net)
+
+
+def test_formats_as_suffixes_are_written() -> None:
+    assert caffe.draw.draw_net(message(TEXT), ext=".SVG") == caffe.draw.draw_net(message(TEXT), ext="svg")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -94,6 +95,15 @@ def test_a_mean_image_of_another_size_is_resized() -> None:
         ("set_mean", np.zeros(4), "a mean of 4x1x1 for input 'data' of 2x3x5x7"),
         ("set_mean", np.zeros((1, 3, 5, 7)), "a mean of 1x3x5x7 for input 'data'"),
         ("set_mean", np.zeros((5, 7)), "a mean of 1x5x7 for input 'data'"),
+        ("set_mean", np.zeros((3, 0, 0)), "resize_image: expected an image"),
+        ("set_mean", ["a", "b", "c"], "mean.*: expected numbers"),
+        ("set_mean", [[1], [1, 2]], "mean.*: expected numbers"),
+        ("set_transpose", None, "transpose None"),
+        ("set_transpose", 3, "transpose 3"),
+        ("set_transpose", (2.0, 0, 1), "transpose"),
+        ("set_channel_swap", ("b", 1, 0), "channel_swap"),
+        ("set_raw_scale", "255", "raw_scale.*: expected numbers"),
+        ("set_input_scale", 1j, "input_scale.*: expected numbers"),
     ],
 )
 def test_settings_that_do_not_fit_the_input(step: str, value: object, words: str) -> None:
@@ -114,6 +124,41 @@ def test_every_step_asks_for_a_known_input() -> None:
     ):
         with pytest.raises(chai.UsageError, match="'image' is not one of the inputs: data"):
             getattr(t, step)("image", None)
+        with pytest.raises(chai.UsageError, match="is not one of the inputs: data"):
+            getattr(t, step)(IMAGE, "data")
+
+
+@pytest.mark.parametrize("inputs", [None, "data", ["data"], {"data": None}, {"data": np.zeros((1, 3, 5, 7))}], ids=str)
+def test_what_are_no_shapes_of_inputs(inputs: Any) -> None:
+    with pytest.raises(chai.UsageError, match=r"Transformer: expected shapes by name of input.*net\.blobs"):
+        caffe.io.Transformer(inputs)
+
+
+def test_sizes_of_scripts_for_python_2() -> None:
+    assert caffe.io.Transformer({"data": (1, 3, 10 / 2, 7.0)}).preprocess("data", IMAGE).shape == (5, 7, 3)
+
+
+@pytest.mark.parametrize("channels", [1, 2, 4])
+def test_an_image_of_other_channels(channels: int) -> None:
+    t = transformer()
+    t.set_channel_swap("data", (2, 1, 0))
+    t.set_mean("data", np.ones(3))
+    image = RNG.random((5, 7, channels))
+    if channels == 4:  # as in Caffe, transparency is dropped
+        assert t.preprocess("data", image).shape == (3, 5, 7)
+    else:
+        with pytest.raises(chai.UsageError, match=rf"input 'data' of 2x3x5x7: expected an image.*found 5x7x{channels}"):
+            t.preprocess("data", image)
+    with pytest.raises(chai.UsageError, match=rf"input 'data' of 2x3x5x7: expected an item.*found {channels}x5x7"):
+        t.deprocess("data", image.transpose(2, 0, 1))
+
+
+@pytest.mark.parametrize("image", [None, "a.png", IMAGE[..., 0], np.zeros((2, 5, 7, 3)), IMAGE * 1j], ids=str)
+def test_what_is_no_image(image: Any) -> None:
+    with pytest.raises(chai.UsageError, match=r"input 'data'|expected an image"):
+        transformer().preprocess("data", image)
+    with pytest.raises(chai.UsageError, match="input 'data'"):
+        transformer().deprocess("data", image)
 
 
 # -- images
@@ -170,9 +215,12 @@ def test_resizing(old: tuple[int, int], new: tuple[int, int], channels: int) -> 
 def test_sizes_that_cannot_be() -> None:
     with pytest.raises(chai.UsageError, match="interp_order 3: chai interpolates linearly"):
         caffe.io.resize_image(IMAGE, (3, 3), interp_order=3)
-    for image, size in ((IMAGE[0], (3, 3)), (IMAGE, (3,)), (IMAGE, (0, 3))):
-        with pytest.raises(chai.UsageError, match="expected an image"):
-            caffe.io.resize_image(image, size)
+    for image in (IMAGE[0], IMAGE[:0], None, "a.png"):
+        with pytest.raises(chai.UsageError, match=r"expected an image|image.*: expected numbers"):
+            caffe.io.resize_image(image, (3, 3))
+    for size in ((3,), (0, 3), 3, None, ("a", 3), (3, 3, 3)):
+        with pytest.raises(chai.UsageError, match=r"resize_image .*: expected height and width in pixels"):
+            caffe.io.resize_image(IMAGE, size)
 
 
 def test_ten_crops_of_each_image() -> None:
@@ -192,6 +240,12 @@ def test_ten_crops_of_each_image() -> None:
     for none in ([], images[:0]):
         with pytest.raises(chai.UsageError, match="oversample: there is no image"):
             caffe.io.oversample(none, (3, 4))
+    for sizes in (None, 3, (3,), (-3, 4), (0, 4)):
+        with pytest.raises(chai.UsageError, match=r"oversample .*: expected height and width"):
+            caffe.io.oversample(images, sizes)
+    for wrong in ([images[0], images[1][:7]], None, ["a"], [3]):
+        with pytest.raises(chai.UsageError, match=r"expected (images|numbers)"):
+            caffe.io.oversample(wrong, (3, 4))
 
 
 # -- messages
@@ -228,6 +282,10 @@ def test_arrays_and_datums() -> None:
         assert np.array_equal(caffe.io.datum_to_array(datum), array)
     with pytest.raises(chai.UsageError, match=r"expected \(C, H, W\), found 2x3"):
         caffe.io.array_to_datum(np.zeros((2, 3)))
+    assert np.array_equal(caffe.io.datum_to_array(caffe.io.array_to_datum([[[1.5, 2.5]]])), [[[1.5, 2.5]]])
+    file = caffe.proto.caffe_pb2.Datum(channels=2, height=3, width=5, data=b"a picture", encoded=True)
+    with pytest.raises(chai.UsageError, match="this Datum holds an image file"):
+        caffe.io.datum_to_array(file)
 
 
 def test_messages_are_protobufs_own(tmp_path: Path) -> None:

@@ -161,6 +161,13 @@ def test_a_bottom_that_is_no_top_is_a_type_error(value: Any) -> None:
         L.Convolution(value)
     n = caffe.NetSpec()
     n.wrong = value
+    for wrong in (None, "data", [L.Input()]):
+        with pytest.raises(TypeError, match=r"to_proto: .* is not a Top \(type is "):
+            caffe.to_proto(wrong)  # type: ignore[arg-type]
+    with pytest.raises(
+        chai.UsageError, match=r"num_output is no field of a layer; type 'Convolutoin' .*did you mean 'Convolution'"
+    ):
+        L.Convolutoin(num_output=3).to_proto()
     with pytest.raises(TypeError, match=r"n\.wrong is not a Top"):
         n.to_proto()
 
