@@ -55,8 +55,17 @@ def test_keep_decides_which_blobs_stay(two: Path) -> None:
     assert np.array_equal(net.tops("sum")[0], A + B)
     assert np.array_equal(net.tops("neg")[0], -np.maximum(A + B, 0))
     some = chai.Net(two, keep=["s"])
+    with pytest.raises(KeyError, match="two has no blobs: its first pass is to come"):
+        _ = some.blobs["s"]
     some.forward(A, B)
     assert set(some.blobs) == {"s", "n", "abs"}
+    assert "a" not in some.blobs and some.blobs.get("a") is None
+    with pytest.raises(
+        KeyError, match=r"blob 'a' of two was not kept \(hint: Net\(\.\.\., keep=\['a'\]\), or \"all\"\)"
+    ):
+        _ = some.blobs["a"]
+    with pytest.raises(chai.UsageError, match=r"there is no blob 'aps' in two \(hint: did you mean 'abs'\?\)"):
+        _ = some.blobs["aps"]
     with pytest.raises(chai.UsageError, match="were not kept"):
         some.tops("neg")
     with pytest.raises(chai.UsageError, match="keep: there is no blob 'x'"):

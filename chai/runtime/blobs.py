@@ -8,6 +8,7 @@ from typing import NamedTuple
 from ..blob import Array, show
 from ..errors import UsageError
 from ..graph import Graph
+from ..util.suggest import did_you_mean
 from .times import Times
 
 
@@ -18,6 +19,10 @@ class FinishedPass(NamedTuple):
     times: Times
 
 
+class NoBlob(UsageError, KeyError):
+    """A name under which no blob is kept."""
+
+
 class Blobs(Mapping[str, "Array"]):
     """The kept blobs of a forward pass, float32, by Caffe's name.
 
@@ -26,14 +31,23 @@ class Blobs(Mapping[str, "Array"]):
     """
 
     def __init__(self, network: str, graph: Graph, values: Mapping[str, Array], keep: Collection[str]) -> None:
-        self._network, self._values, self._folded = network, values, graph.folded
+        self._network, self._values, self._folded, self._known = network, values, graph.folded, graph.latest
         folded = graph.folded.keys() & keep if values else ()  # before the first pass there are no blobs
         self._ids = {name: blob for name, blob in graph.latest.items() if blob in values or blob in folded}
 
     def __getitem__(self, name: str) -> Array:
         if (reason := self.missing(name)) is not None:
             raise reason
+        if name not in self._ids:
+            raise self._absent(name)
         return self._values[self._ids[name]]
+
+    def _absent(self, name: str) -> NoBlob:
+        if name not in self._known:
+            return NoBlob(f"there is no blob {name!r} in {self._network}", hint=did_you_mean(str(name), self._known))
+        if not self._values:
+            return NoBlob(f"{self._network} has no blobs: its first pass is to come, or it is closed")
+        return NoBlob(f"blob {name!r} of {self._network} was not kept", hint=f'Net(..., keep=[{name!r}]), or "all"')
 
     @property
     def readable(self) -> Mapping[str, Array]:
