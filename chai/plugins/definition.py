@@ -72,6 +72,13 @@ class CustomOptions:
         return SAFE_MATH if self.fastmath is None else self.fastmath
 
 
+def type_name(type: Any, form: str = "custom") -> str:
+    """Return the type that a decorator is for. Raises PluginError for what is no text: without parentheses the function."""
+    if not isinstance(type, str) or not type:
+        raise PluginError(f"@{form} needs the layer's type as text, found {type!r}", hint=f'@chai.{form}("gemm")')
+    return type
+
+
 @dataclass(frozen=True)
 class Declaration(CustomOptions):
     """The arguments of ``@chai.custom``, which describes them."""
@@ -82,6 +89,7 @@ class Declaration(CustomOptions):
     replace: bool = False
 
     def __post_init__(self) -> None:
+        type_name(self.type)
         if isinstance(self.fuse, list):
             object.__setattr__(self, "fuse", tuple(self.fuse))
 
@@ -132,9 +140,7 @@ class Definition:
     composed: ClassVar[bool] = False
 
     def __init__(self, type: str, function: Function, options: CustomOptions) -> None:
-        if not isinstance(type, str) or not type:
-            raise PluginError(f"@custom needs the layer's type as text, found {type!r}", hint='@chai.custom("gemm")')
-        self.type = type
+        self.type = type_name(type)
         self.function = function
         self.options = options
         self.args = _copied(options.args)
@@ -223,8 +229,11 @@ class CustomType(Definition):
         ``x.code_ranges``.
         """
 
+        name, dtype = variant.name, variant.dtype
+        if not isinstance(name, str) or not name:
+            raise self._bad(f"@impl needs a name as text, found {name!r}", '@f.impl("fast")')
+
         def register(function: Function) -> Function:
-            name, dtype = variant.name, variant.dtype
             if any(known.name == name for known in self.implementations):
                 raise PluginError(f"custom type {self.type!r} has two implementations called {name!r}")
             if variant.zero_points and dtype != "int8":

@@ -16,7 +16,7 @@ from ..errors import PluginError
 from ..util.keywords import method_of
 from ..util.paths import resource
 from ..util.sharing import Resources
-from .definition import CustomType, Declaration, Definition, Function, plain_type
+from .definition import CustomType, Declaration, Definition, Function, plain_type, type_name
 
 
 class Registry:
@@ -138,6 +138,8 @@ def shape(type: str) -> Callable[[Function], Function]:
     ``@chai.shape("ReorgYolo")`` before ``def f(x, stride)``: as ``@f.shape`` of ``@chai.custom``, for a type of an XML file.
     It may be registered before the type. Raises PluginError, when a network is loaded, for parameters that the type lacks.
     """
+
+    type_name(type, "shape")
 
     def register(function: Function) -> Function:
         _target(function).shapes[type] = function

@@ -540,8 +540,16 @@ def test_what_cannot_be(options: dict[str, Any], function: Any, message: str) ->
 
 @pytest.mark.parametrize("type", ["", None, nothing])
 def test_a_type_is_a_text(type: Any) -> None:
-    with pytest.raises(chai.PluginError, match="@custom needs the layer's type as text"):
-        chai.custom(type)(nothing)
+    """Without parentheses the decorated function is in the place of the type, and nothing would be registered."""
+    with pytest.raises(chai.PluginError, match=r"@custom needs the layer's type as text.*@chai\.custom\("):
+        chai.custom(type)
+    for form in ("compose", "cvlayer", "vitis"):
+        with pytest.raises(chai.PluginError, match=rf"@custom\.{form} needs the layer's type as text"):
+            getattr(chai.custom, form)(type)
+    with pytest.raises(chai.PluginError, match="@shape needs the layer's type as text"):
+        chai.shape(type)
+    with pytest.raises(chai.PluginError, match=r"custom type 'mine': @impl needs a name as text.*@f\.impl\("):
+        chai.custom("mine")(nothing).impl(type)
 
 
 def test_names_of_implementations_are_their_own() -> None:

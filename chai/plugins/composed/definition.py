@@ -7,7 +7,7 @@ from inspect import CO_VARARGS
 from typing import Any, ClassVar
 
 from ..arguments import is_size
-from ..definition import CustomOptions, Definition, Function, parameters
+from ..definition import CustomOptions, Definition, Function, parameters, type_name
 from ..registry import enter
 
 
@@ -70,6 +70,8 @@ def compose(
 
     Raises PluginError with the function's place for invalid options.
     """
+
+    type_name(type, "custom.compose")
 
     def register(function: Function) -> ComposedType:
         composed = ComposedType(type, function, CustomOptions(args=args, override=override, version=version))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ...util.sharing import Mutex
-from ..definition import CustomOptions
+from ..definition import CustomOptions, type_name
 from ..registry import REGISTRY, enter
 from .classes import type_of
 
@@ -25,6 +25,8 @@ def cvlayer(type: str, *, version: str = "", replace: bool = False) -> Callable[
     float and str, a tuple where a field is repeated; of a message that Caffe does not have, text. ``replace`` replaces a
     definition in another file. The class is returned unchanged. Raises PluginError if it lacks a method.
     """
+
+    type_name(type, "custom.cvlayer")
 
     def register(cls: T) -> T:
         def forward(x: Any, params: Mapping[str, Any]) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...blob import Array
-from ..definition import Arity, CustomOptions
+from ..definition import Arity, CustomOptions, type_name
 from ..registry import enter
 from .classes import type_of
 
@@ -31,6 +31,8 @@ def vitis(
     The top has the first bottom's shape, unless the prototxt has a top_dim or ``@chai.shape(type)`` says otherwise. The
     class is returned unchanged. Raises PluginError if it lacks a method.
     """
+
+    type_name(type, "custom.vitis")
 
     def register(cls: T) -> T:
         def calculate(x: Any, params: Mapping[str, Any]) -> None:
