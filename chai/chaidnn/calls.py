@@ -28,6 +28,7 @@ from ..net import Net
 from ..offload.formats import given
 from ..overlay import load
 from ..runtime import perf
+from ..runtime.batches import numbers
 from ..runtime.perf import PerfInfo
 from ..text import tell
 from ..util.files import path_of
@@ -131,6 +132,7 @@ def xiInit(
 
     Raises UsageError for a part with several inputs or outputs (EP306, EP307), and what chai.Net raises.
     """
+    _described(io_layer_info_ptr)
     weights = Path(path_of(dirpath), path_of(caffemodel)) if caffemodel else None
     options |= {"batch": numImg_to_process, "start_layer": start_layer, "end_layer": end_layer}
     net = Net(Path(path_of(dirpath), path_of(prototxt)), weights, **options)
@@ -195,14 +197,17 @@ def inputNormalization(
         hint = "for more call it again with the next buffers: inputNormalization(buffers[2:4], ...)"
         raise UsageError(f"{numImg_to_process} images in a call that takes one or two", hint=hint)
     shape = _image(io_layer_info_ptr)
-    mean = () if mean_ptr is None else np.asarray(mean_ptr, np.float32)
+    mean = () if mean_ptr is None else numbers("mean_ptr", mean_ptr)
+    var = numbers("var_ptr", var_ptr if inp_mode and var_ptr is not None else (1,))
+    if var.size not in (1, shape[0]):
+        raise UsageError(f"var_ptr has {var.size} numbers, expected one per channel: {shape[0]}")
     process = Preprocess().with_options(resize=(resize_h, resize_w), mean=mean, raw_scale=1.0 if inp_mode else 255.0)
     for i, path in enumerate((img_path1, img_path2)[:numImg_to_process]):
         if path is None:
             raise UsageError("img_path2 is missing")
         item = process(read(path), (1, *shape))
-        if inp_mode and var_ptr is not None:
-            item = item / np.asarray(var_ptr, np.float32).reshape(-1, 1, 1)
+        if inp_mode:
+            item = item / var.reshape(-1, 1, 1)
         _floats(input, item.size, "input", i, write=True)[:] = item.reshape(-1)
     return 0
 
@@ -254,7 +259,8 @@ def outputWrite(
 
     The folder is created if it is missing (CHaiDNN fails). As in CHaiDNN, ``img_path`` is not used.
     """
-    kind, size = io_layer_info_ptr.out_kerType, io_layer_info_ptr.out_size
+    info = _described(io_layer_info_ptr)
+    kind, size = info.out_kerType, info.out_size
     folder = Path(path_of(dirpath), "out")
     folder.mkdir(parents=True, exist_ok=True)
     for i in range(numImg_to_process):
@@ -379,8 +385,15 @@ def _open(handle: Any) -> _Handle:
     return handle
 
 
+def _described(info: Any) -> io_layer_info:
+    if not isinstance(info, io_layer_info):
+        hint = "io_layer_info_ptr = io_layer_info(), which xiInit fills"
+        raise UsageError(f"expected an io_layer_info, found {type(info).__name__}", hint=hint)
+    return info
+
+
 def _image(info: io_layer_info) -> Shape:
-    if not info.in_channel:
+    if not _described(info).in_channel:
         raise UsageError("this network takes no images", hint="xiInit(..., is_first_layer=True, ...)")
     return info.in_channel, info.in_height, info.in_width
 
@@ -392,6 +405,10 @@ def _floats(
 
     Raises UsageError for an absent or unsuitable buffer.
     """
+    if isinstance(buffers, (bytes, bytearray, memoryview)) or not hasattr(buffers, "__len__"):
+        raise UsageError(
+            f"{name}: expected a list of buffers, found {type(buffers).__name__}", hint="[bytearray(size)]"
+        )
     if image is None and len(buffers) != 1:
         raise UsageError(f"{name}: {len(buffers)} buffers, expected 1", hint="io_layer_info says how many")
     if image is not None and image >= len(buffers):

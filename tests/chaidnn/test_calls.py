@@ -17,6 +17,7 @@ import pytest
 from PIL import Image
 
 import chai
+import chai.pycaffe as caffe
 from chai.chaidnn import (
     getPerfInfo,
     inputNormalization,
@@ -377,6 +378,15 @@ def test_released_twice_and_used_afterwards(capsys: pytest.CaptureFixture[str]) 
     for use in (lambda: xiRelease(None), lambda: xiExec("net", [], [])):  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="expected a handle of xiInit, found"):
             use()
+
+
+def test_the_report_of_what_is_no_network() -> None:
+    info = io_layer_info()
+    handle = xiInit(DIGITS, "digits.prototxt", "digits.caffemodel", info, 1, True, device="float")
+    for what in (None, handle, "digits"):
+        with pytest.raises(UsageError, match=rf"expected a network, found {type(what).__name__} .*chai\.chaidnn"):
+            chai.getPerfInfo(what)
+    assert chai.getPerfInfo(caffe.Net("digits", caffe.TEST)).steps == ()  # no pass yet
 
 
 def test_perf_info_of_a_handle_and_of_a_net(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from chai.chaidnn import (
     inputNormalization,
     io_layer_info,
     kernel_type_e,
+    outputWrite,
     xiExec,
     xiInit,
     xiInputRead,
@@ -36,6 +37,9 @@ SIZE = 2 * 64 * 4
         ([np.zeros((16, 16), np.float32)[:, ::2]], [bytearray(80)], "input: expected one run"),
         ([bytearray(SIZE)], [bytes(80)], "output: this buffer is read-only"),
         ([[0.0] * 128], [bytearray(80)], "input: expected a buffer, found list"),
+        (None, [bytearray(80)], "input: expected a list of buffers, found NoneType"),
+        (bytearray(SIZE), [bytearray(80)], "input: expected a list of buffers, found bytearray"),
+        ([bytearray(SIZE)], 80, "output: expected a list of buffers, found int"),
     ],
 )
 def test_buffers_that_do_not_fit(input: Any, output: Any, words: str) -> None:
@@ -50,9 +54,14 @@ def test_images_that_do_not_fit(tmp_path: Path) -> None:
     buffers = [bytearray(216 * 4) for _ in range(2)]
 
     def normalise(
-        *paths: Any, resize: tuple[int, int] = (8, 9), images: int = 2, info: Any = info, mean: Any = None
+        *paths: Any,
+        resize: tuple[int, int] = (8, 9),
+        images: int = 2,
+        info: Any = info,
+        mean: Any = None,
+        var: Any = None,
     ) -> None:
-        inputNormalization(buffers, *resize, *paths, False, mean, None, images, info)
+        inputNormalization(buffers, *resize, *paths, var is not None, mean, var, images, info)
 
     with pytest.raises(UsageError, match="crop of 8x9 does not fit into images resized to 8x8"):
         normalise(path, path, resize=(8, 8))
@@ -64,6 +73,22 @@ def test_images_that_do_not_fit(tmp_path: Path) -> None:
         normalise(path, path, info=io_layer_info())
     with pytest.raises(UsageError, match="the mean is 2; expected 3 numbers"):
         normalise(path, path, mean=[1.0, 2.0])
+    with pytest.raises(UsageError, match=r"mean_ptr.*: expected numbers"):
+        normalise(path, path, mean="104,117,123")
+    with pytest.raises(UsageError, match=r"var_ptr.*: expected numbers"):
+        normalise(path, path, var="1")
+    for var in ([1.0, 2.0], np.ones((3, 8, 9))):
+        with pytest.raises(UsageError, match=rf"var_ptr has {np.size(var)} numbers, expected one per channel: 3"):
+            normalise(path, path, var=var)
+    for wrong in (None, io_layer_info):
+        with pytest.raises(
+            UsageError, match=f"expected an io_layer_info, found {type(wrong).__name__}.*which xiInit fills"
+        ):
+            normalise(path, path, info=wrong)
+        with pytest.raises(UsageError, match="expected an io_layer_info"):
+            xiInit(DIGITS, "digits.prototxt", "digits.caffemodel", wrong, 2, True, device="float")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="expected an io_layer_info"):
+            outputWrite(tmp_path, path, buffers, 2, wrong)  # type: ignore[arg-type]
     with pytest.raises(FileNotFoundError):
         normalise(tmp_path / "none.png", path)
     (tmp_path / "text.png").write_text("no image")

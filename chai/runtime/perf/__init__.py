@@ -371,9 +371,13 @@ def getPerfInfo(net: Any, style: str = "chaidnn") -> PerfInfo:  # noqa: N802 - C
     ``style`` and the numbers are those of ``PerfInfo.text``. Before the first pass the times of the network's layers
     are 0, with a warning.
     """
-    perf: PerfInfo = net.perf
+    perf = getattr(net, "perf", None)
+    if not isinstance(perf, PerfInfo):
+        hint = "chai.chaidnn.getPerfInfo takes the handles of xiInit"
+        raise UsageError(f"getPerfInfo: expected a network, found {type(net).__name__}", hint=hint)
     shown = perf
     if not perf.wall_ms:
+        net = getattr(net, "net", net)  # of pycaffe's
         log.warning("%s: no forward pass was run yet, so nothing was measured", net.name)
         steps = [StepTime(x.name, x.type, x.engine, 0.0, 0, 0, layers=x.origin) for x in net.graph.layers]
         shown = PerfInfo(tuple(steps), composed=net.graph.composed)
