@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import logging
 import weakref
@@ -395,6 +396,12 @@ def test_a_list_of_parameters_that_holds_something_else(tmp_path: Path, device: 
         before = net.forward(x)["y"]
         parameters = net.params["scale"]
         good = [*parameters]
+        for layer in ("scale", "scales"):
+            with pytest.raises(chai.UsageError, match=rf"params\['{layer}'\]: the list cannot be replaced"):
+                net.params[layer] = good
+        copies = copy.deepcopy(net.params)
+        copies["scale"] = [np.zeros(3)]
+        assert np.array_equal(net.forward(x)["y"], before)
         parameters[1:] = [[1.0, 2.0, 3.0]]  # type: ignore[list-item]
         with pytest.raises(chai.ShapeError, match=r"'scale' \(Scale\): blob 1 is a list, expected an array"):
             net.forward(x)

@@ -26,6 +26,7 @@ from ..passes.infer_shapes import Renewed, infer_shapes
 from ..runtime.batches import ahead, numbers
 from ..runtime.host.layer import check_weights, run_layer
 from ..runtime.perf import PerfInfo
+from ..runtime.prototxt.parameters import LentParameters
 from ..runtime.renewing import Renewing, Written
 from ..runtime.times import StepTime
 from ..util.lazy_numpy import np
@@ -117,13 +118,13 @@ class Net:
             self.load_hdf5(weights)
 
     @property
-    def params(self) -> OrderedDict[str, list[Blob]]:
+    def params(self) -> LentParameters:
         """Return trained parameters by layer. On an overlay, read this again before changing them after a pass.
 
         Raises UsageError for a .chai file, whose weights are packed for the overlay.
         """
         self._take_params(asked=True)
-        return OrderedDict((v.name, v.blobs) for v in self._layers if v.blobs)
+        return LentParameters({v.name: v.blobs for v in self._layers if v.blobs})
 
     @property
     def layers(self) -> list[LayerInfo]:

@@ -50,6 +50,12 @@ net_full_conv.save(saved)
 """
 
 
+def test_a_list_of_parameters_is_not_replaced() -> None:
+    net = caffe.Net("digits", caffe.TEST)
+    with pytest.raises(chai.UsageError, match=r"params\['conv1/3x3'\]: the list cannot be replaced"):
+        net.params["conv1/3x3"] = [np.zeros((16, 1, 3, 3)), np.zeros(16)]  # type: ignore[list-item]
+
+
 def test_fully_connected_layers_become_convolutions(tmp_path: Path) -> None:
     """8 rows of the small net's 10 and 10 columns of its 12 are one pooled map of 4x5: a larger image gives a map."""
     connected, convolved = tmp_path / "connected.prototxt", tmp_path / "convolved.prototxt"

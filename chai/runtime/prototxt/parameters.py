@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from operator import is_
+from typing import Any
 
 from ...blob import Array, Shape, count, show
-from ...errors import ModelError
+from ...errors import ModelError, UsageError
 from ...graph import Graph, Layer, fillers
 from ...limits import limits
 from ...parser.caffemodel import check_fit
@@ -19,6 +20,20 @@ from ...util.paths import stem
 from ..host.layer import check_weights
 
 log = logger("chai")
+
+
+class LentParameters(dict[str, list[Any]]):
+    """Trained parameters by layer: lists of arrays, which may be changed or replaced. The lists themselves are the network's."""
+
+    def __setitem__(self, layer: str, parameters: list[Any]) -> None:
+        if parameters is not self.get(layer):  # as it is after +=
+            raise UsageError(
+                f"params[{layer!r}]: the list cannot be replaced, only what is in it",
+                hint=f"params[{layer!r}][0] for the weights, params[{layer!r}][1] for the bias",
+            )
+
+    def __reduce__(self) -> tuple[type, tuple[dict[str, list[Any]]]]:
+        return dict, (dict(self),)  # a copy belongs to its owner
 
 
 class Parameters:
@@ -87,13 +102,13 @@ class Parameters:
             name = self.graph.name or stem(self.graph.path)
             log.warning("%s: no caffemodel: %d layers have random weights", name, drawn)
 
-    def lend(self) -> dict[str, list[Array]]:
+    def lend(self) -> LentParameters:
         """Return the arrays by layer."""
         for layer in self.graph.layers:
             layer.changed()
             layer.lent = True
         self._lent = [(layer, (*layer.blobs,)) for layer in self.graph.layers if layer.blobs]
-        return {layer.name: layer.blobs for layer, _ in self._lent}
+        return LentParameters({layer.name: layer.blobs for layer, _ in self._lent})
 
     def replaced(self) -> bool:
         """Return whether there are other arrays in the lists of ``lend``, which are to be lent again then.
