@@ -64,6 +64,17 @@ class CvNet:
         outputs = set(self.net.graph.output_blobs)
         return tuple(layer.name for layer in self.net.graph.layers if not outputs.isdisjoint(layer.tops))
 
+    def getUnconnectedOutLayers(self) -> Array:  # noqa: N802
+        """Return the numbers of these layers: number 1 is the first of ``getLayerNames()``."""
+        names, outputs = self.getLayerNames(), self.getUnconnectedOutLayersNames()
+        return np.array([1 + names.index(name) for name in outputs], np.int32)
+
+    def setPreferableBackend(self, backendId: int) -> None:  # noqa: N802, N803
+        """Do nothing: ``device`` chooses where the network runs, when it is read."""
+
+    def setPreferableTarget(self, targetId: int) -> None:  # noqa: N802, N803
+        """Do nothing, as ``setPreferableBackend``."""
+
     def empty(self) -> bool:
         """Return whether it has no layers: never."""
         return False

@@ -78,6 +78,10 @@ for frame in (np.load("a.npy"), np.load("b.npy"), np.load("a.npy")):
     results.append(cv.resize(out, (frame.shape[1], frame.shape[0])))
 both = net.forward(["sigmoid-dsn1", "sigmoid-dsn2"])
 np.savez("{module}.npz", *results, *both, net.forward("dsn2"))
+net.setPreferableBackend(cv.dnn.DNN_BACKEND_OPENCV)
+net.setPreferableTarget(cv.dnn.DNN_TARGET_CPU)
+names = net.getLayerNames()
+assert {{names[i - 1] for i in net.getUnconnectedOutLayers()}} == set(net.getUnconnectedOutLayersNames())
 print(",".join(net.getUnconnectedOutLayersNames()), cv.WINDOW_NORMAL, cv.dnn.DNN_TARGET_CPU)
 """
 
@@ -124,6 +128,12 @@ def test_the_layers_and_outputs_of_a_net(folder: Path) -> None:
     assert net.net.device.name == "float"
     assert net.getUnconnectedOutLayersNames() == ("sigmoid-dsn1", "sigmoid-dsn2", "sigmoid-fuse")
     assert "data" not in net.getLayerNames()
+    net.setPreferableBackend(3)
+    net.setPreferableTarget(0)
+    numbers = net.getUnconnectedOutLayers()
+    assert numbers.dtype == np.int32 and [net.getLayerNames()[i - 1] for i in numbers] == [
+        *net.getUnconnectedOutLayersNames()
+    ]
     assert net.getLayerNames()[-1] == "sigmoid-fuse"
     assert not net.empty()
     with pytest.raises(chai.UsageError, match="input 'data' has no blob yet"):
