@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,8 @@ def run_layer(
 ) -> dict[str, Array]:
     """Return the tops of one layer, {blob: float32}, computed on the host. Of a composed layer all parts are.
 
-    ``inputs``  one array per bottom; or a folder written by CHAI_DUMP; or None for the blobs of the last pass
-                (``Net(..., keep="all")``)
+    ``inputs``  one array per bottom, in a list unless there is one; or a folder written by CHAI_DUMP; or None for the blobs
+                of the last pass (``Net(..., keep="all")``)
     ``jit``     False: a custom layer runs as plain Python, so that a debugger can step into it
 
     Raises UsageError for an unknown layer, missing inputs or a closed network, and the errors of the layer.
@@ -66,8 +66,8 @@ def _inputs(
 ) -> Sequence[Any]:
     if isinstance(inputs, (str, Path)):
         return [None if blob is None else _dumped(net, Path(inputs), blob) for blob in bottoms]
-    if inputs is not None:
-        return inputs
+    if inputs is not None:  # one array alone is no list of its images
+        return [inputs] if isinstance(inputs, np.ndarray) or not isinstance(inputs, Iterable) else inputs
     values = net.values
     missing = [b for b in bottoms if b is not None and b not in values]
     if missing:

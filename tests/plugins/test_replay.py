@@ -56,6 +56,15 @@ def test_on_arrays(tmp_path: Path) -> None:
     assert net.values == {}
 
 
+def test_one_array_is_one_bottom(tmp_path: Path) -> None:
+    """Not its images: two of them would be the two bottoms of a layer."""
+    net = make(tmp_path)
+    assert np.array_equal(chai.run_layer(net, "last", DATA[:1])["y"], np.abs(DATA[:1]))
+    for alone in (DATA[:2], 3):
+        with pytest.raises(chai.UsageError, match="layer 'mine' has 2 bottoms, found 1 arrays"):
+            chai.run_layer(net, "mine", alone)  # type: ignore[arg-type]
+
+
 def test_from_a_dump(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CHAI_DUMP", str(tmp_path / "dump"))
     env.cache_clear()
