@@ -126,6 +126,9 @@ class Video(Iterator[tuple[VideoFrame, VideoResult]]):
         self.live = self.source.live if live is None else live
         self.counts, self.stop = Counts(), Stop()
         self._blob, self._shape, own = _input(net)
+        if preprocess is not None and not isinstance(preprocess, Preprocess):
+            kind = type(preprocess).__name__
+            raise UsageError(f"preprocess: expected a chai.Preprocess, found {kind}", hint="chai.Preprocess(mean=104)")
         self._how = own if preprocess is None else preprocess
         self._boxes = next((name for name in net.outputs if kind_of(net, name) == "boxes"), None)
         self._results = self._begun()
@@ -250,6 +253,9 @@ def _until_error(items: Iterator[T], end: list[Exception]) -> Iterator[T]:
 
 def _input(net: Net) -> tuple[str, Shape, Preprocess]:
     """Return the input, its size, and its preprocessing. Raises UsageError for a network that takes no single picture."""
+    if not isinstance(net, Net):
+        hint = 'chai.video(chai.Net("digits"), source)'
+        raise UsageError(f"a video for {type(net).__name__}: expected a chai.Net", hint=hint)
     shapes = net.shapes
     if len(net.inputs) != 1 or not shapes:
         raise UsageError(

@@ -121,7 +121,7 @@ def _arrays(arrays: Iterable[Any]) -> Iterator[Array]:
     """Yield the frames that a program has or makes: uint8 (H, W, 3) in RGB, or (H, W)."""
     for number, array in enumerate(arrays):
         shape = getattr(array, "shape", ())
-        if str(getattr(array, "dtype", "")) != "uint8" or not (len(shape) == 2 or shape[2:] == (3,)):
+        if str(getattr(array, "dtype", "")) != "uint8" or not (len(shape) == 2 or shape[2:] == (3,)) or 0 in shape:
             kind = f"{getattr(array, 'dtype', type(array).__name__)} {shape}"
             raise UsageError(f"frame {number} is {kind}", hint="expected uint8 (H, W, 3) in RGB, or (H, W)")
         yield array

@@ -32,7 +32,10 @@ class Pictures:
     ndim = 4
 
     def __init__(self, array: Any, preprocess: Preprocess | None = None) -> None:
-        self.pixels = pixels = np.asarray(array)
+        try:
+            self.pixels = pixels = np.asarray(array)
+        except ValueError:
+            raise UsageError("pictures of different sizes: expected one size", hint=HINT) from None
         self.preprocess = preprocess
         self._coded: tuple[Format, Array] | None = None
         if pixels.dtype != np.uint8:

@@ -6,6 +6,7 @@ import warnings
 from io import BytesIO
 from typing import Any
 
+from ..errors import UsageError
 from ..net import Net
 
 
@@ -15,7 +16,10 @@ def from_torch(module: Any, example: Any, **options: Any) -> Net:
     ``example`` is an input of the module, or a tuple of its inputs; its sizes are those of the network, with any batch.
     ``options`` are Net's. Raises what torch.onnx.export raises, and what Net raises for a file.
     """
-    import torch
+    try:
+        import torch
+    except ImportError:
+        raise UsageError("from_torch needs PyTorch", hint="pip install torch") from None
 
     file = BytesIO()
     with warnings.catch_warnings():

@@ -280,12 +280,22 @@ def test_nothing_stays_when_the_caller_stops_early(tmp_path: Path, live: bool) -
         (3, "a video from int"),
         ([np.zeros((4, 4))], "frame 0 is "),
         ([np.zeros((4, 4, 4), np.uint8)], "frame 0 is "),
+        ([np.zeros((0, 4, 3), np.uint8)], "frame 0 is uint8 (0, 4, 3)"),
     ],
 )
 def test_sources_that_are_none(source: Any, words: str) -> None:
     with pytest.raises(UsageError) as refusal:
         list(chai.video(chai.Net("digits"), source))
     assert words in str(refusal.value)
+
+
+def test_arguments_that_are_none() -> None:
+    frames = [np.zeros((8, 8), np.uint8)]
+    for net in (None, "digits"):
+        with pytest.raises(UsageError, match=rf"a video for {type(net).__name__}: expected a chai\.Net"):
+            chai.video(net, frames)  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"preprocess: expected a chai\.Preprocess, found dict"):
+        chai.video(chai.Net("digits"), frames, preprocess={"scale": 2})  # type: ignore[arg-type]
 
 
 def test_a_network_that_takes_no_picture(tmp_path: Path) -> None:

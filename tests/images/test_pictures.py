@@ -279,6 +279,7 @@ def test_what_is_no_list_of_pictures(tmp_path: Path, pictures: Any, words: str) 
         (np.zeros((5, 7), np.uint8), "pictures of 5x7: expected", r"array\[None\] is a batch"),
         (np.zeros((0, 5, 7, 3), np.uint8), "pictures of 0x5x7x3: expected", "net.pictures"),
         (np.uint8(5), "pictures of scalar: expected", "net.pictures"),
+        ([BYTES[0], BYTES[0, :3]], "pictures of different sizes", "net.pictures"),
         (["cat.jpg"], "pictures of <U7: expected bytes", "net.pictures"),
         (BYTES[:, :, :5], "'data' of 2x3x5x7: 2 pictures of 3x5x5 do not fit", "resizes and crops"),
         (BYTES[..., 0], "'data' of 2x3x5x7: 2 pictures of 1x5x7 do not fit", "N x H x W x 3, RGB"),

@@ -26,6 +26,12 @@ def test_a_module() -> None:
     np.testing.assert_allclose(y, module(x).detach().numpy(), rtol=1e-4, atol=1e-4)
 
 
+def test_without_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(chai.UsageError, match=r"from_torch needs PyTorch \(hint: pip install torch\)"):
+        chai.from_torch(None, None)
+
+
 def test_torch_is_imported_there_alone() -> None:
     code = "import chai, sys; f = chai.from_torch; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
