@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter
 from typing import Any, ClassVar, NoReturn
+from weakref import WeakSet
 
 from .. import net as chai_net
 from ..blob import Array, Shape, batch_of, show
@@ -113,6 +114,7 @@ class Net:
         self.top_names = OrderedDict((v.name, [self._names[t] for t in v.tops]) for v in graph.layers)
         self._sized: tuple[Any, dict[str, Shape]] = (None, {})
         self._asked = False
+        self._sharing = WeakSet([self])  # the nets with the memory of these parameters
         self._states: dict[str, tuple[Array, ...]] = {}  # of recurrent layers, after the last pass
         if weights is not None and stored is None:
             self.load_hdf5(weights)
@@ -260,6 +262,9 @@ class Net:
                 raise UsageError(f"share_with: layer {layer.name!r} has parameters {mine}, in the other net {foreign}")
             for blob, source in zip(layer.blobs, theirs):
                 blob.share(source)
+        nets = self._sharing | other._sharing
+        for net in nets:
+            net._sharing = nets
         self._asked = True
 
     def save(self, path: str | Path) -> None:
@@ -361,7 +366,9 @@ class Net:
                 self._sized = (None, {})
         if self._asked or asked:
             _ = self.net.params
-            self._asked = asked
+            self._asked = False
+            for net in self._sharing if asked else ():
+                net._asked = True
 
     def _resize(self, layers: list[Layer], renewed: Renewed | None = None) -> dict[str, Shape]:
         """Resize the tops of these layers to match their current bottoms; return shapes by blob id. Raises ShapeError.

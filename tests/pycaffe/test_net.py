@@ -551,6 +551,22 @@ def test_on_an_overlay() -> None:
         net.forward(start="prob")
 
 
+def test_nets_that_share_on_an_overlay() -> None:
+    """What one of them changes after a pass, the next pass of each reads."""
+    nets = [caffe.Net("digits", caffe.TEST, device="emulator") for _ in range(3)]
+    nets[1].share_with(nets[0])
+    nets[2].share_with(nets[1])
+    for net in nets:
+        net.forward(data=np.ones((1, 1, 8, 8)))
+    for factor, changed in enumerate(nets):
+        for blob in changed.params["conv1/3x3"]:
+            blob.data[...] = factor
+        for net in nets:
+            net.forward()
+            assert net.blobs["conv1/3x3"].data.any() == bool(factor)
+            assert np.array_equal(net.blobs["conv1/3x3"].data, nets[0].blobs["conv1/3x3"].data)
+
+
 def test_a_compiled_network(tmp_path: Path) -> None:
     """It has its layers; parameters that were asked for in vain do not end its passes."""
     x = np.random.default_rng(3).random((2, 1, 8, 8)).astype(np.float32)
