@@ -25,6 +25,7 @@ _PYTHON_2 = (
     "No module named '(cPickle|ConfigParser|Queue|StringIO|cStringIO|urllib2|__builtin__|copy_reg)'"
 )
 PACKAGE = "chai_custom"  # of the modules that were run from files
+_ENDS = r"\b(bottom|top|(in|out)_ptrs|(input|output)_dims)\["  # in a line of code
 _FOLDER = re.compile(rf"\b{PACKAGE}\.at_[0-9a-f]+\.")  # the folder of a file
 _PACKAGES = {"yaml": "pyyaml", "cv2": "opencv-python-headless", "skimage": "scikit-image", "PIL": "pillow"}
 
@@ -84,6 +85,8 @@ def report(where: RunningLayer, place: str, reason: str, hint: str | None) -> Pl
     text = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""
     if re.search("index .*out of (bounds|range)", reason):
         hint = _arguments(where, text) or hint
+    if hint == NO_PARAMETERS and re.search(_ENDS, text) and not re.search("param|wts|bias|blobs", text):
+        hint = "does the layer have that many bottoms and tops in the prototxt?"
     network = f"network {where.network!r}: " if where.network else ""
     error = PluginError(
         f"{network}layer {where.layer!r} (custom type {where.type!r}) failed at {place}: {reason}",

@@ -193,6 +193,10 @@ def item(x: Any) -> None:
     x.top[0] = x.bottom[0] * 2  # here
 
 
+def second_bottom(x: Any) -> None:
+    x.top[0][...] = x.bottom[1]  # here
+
+
 def weights(x: Any) -> None:
     x.out_ptrs[0][0] = x.custom_float_params[0][0]  # here
 
@@ -204,6 +208,7 @@ WRONG = [
     (own, "compiled methods have no self", "take values by name (args=)"),
     (into_input, "it writes into an input or a parameter; these are read-only", "write into x.out_ptrs"),
     (item, "No implementation of function Function(<built-in function setitem>)", "x.top[0][...] = values"),
+    (second_bottom, "tuple index out of range", "that many bottoms and tops in the prototxt"),
     (weights, "tuple index out of range", "no trained parameters: was the network loaded without its caffemodel?"),
 ]
 
@@ -269,6 +274,7 @@ def _installed(name: str) -> bool:
         (other_tops, "AttributeError: it replaces x.top", "x.top[0][...] = values; or return them"),
         (other_memory, "AttributeError: it replaces x.out_ptrs", "x.top[0][...] = values; or return them"),
         (item, "TypeError: 'tuple' object does not support item assignment", "x.top[0][...] = values; or return them"),
+        (second_bottom, "IndexError: tuple index out of range", "that many bottoms and tops in the prototxt"),
         (weights, "IndexError: tuple index out of range", "was the network loaded without its caffemodel?"),
     ],
 )
