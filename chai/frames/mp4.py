@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
+from ..util.files import incomplete
 from ..util.lazy_numpy import np
 from .worker import EXTRA
 
@@ -25,7 +26,7 @@ class WholeFile:
     """A file that grows by whole parts. It gets its name with ``close``, also if a later part found no room."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.part = path, path.with_name(path.name + ".part")
+        self.path, self.part = path, incomplete(path)
         self.file = open(self.part, "wb", buffering=0)  # noqa: SIM115
         self.size = 0
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from ..errors import UsageError
 from ..images.drawing import jpeg
+from ..util.files import complete
 from .mp4 import Mp4, WholeFile
 from .places import WRITTEN
 
@@ -47,12 +48,8 @@ class FrameFolder:
 
     def add(self, image: Image, seconds: float) -> None:
         """Write a frame."""
-        file = self.path / f"frame_{self.count:06}.jpg"
-        try:
-            file.write_bytes(jpeg(image, QUALITY))
-        except OSError:
-            file.unlink(missing_ok=True)
-            raise
+        with complete(self.path / f"frame_{self.count:06}.jpg") as part:
+            part.write_bytes(jpeg(image, QUALITY))
         self.count += 1
 
     def close(self) -> None:

@@ -32,15 +32,24 @@ def complete(path: str | Path) -> Iterator[Path]:
     from pathlib import Path
 
     path = Path(path_of(path))
-    part = path.with_name(path.name + ".part")
+    part = incomplete(path)
     try:
         yield part
         os.replace(part, path)
     except BaseException as error:
         part.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:  # write fails on a full disk without naming the file
+        # a write fails on a full disk without a name, open with one that nobody chose
+        if isinstance(error, OSError) and error.filename in (None, str(part), part):
             error.filename = str(path)
         raise
+
+
+def incomplete(path: Path) -> Path:
+    """Return a new name beside ``path`` for a file until it is complete; no other process or thread writes that one.
+
+    A long name is cut, as systems take names of up to 255 bytes.
+    """
+    return path.with_name(f"{path.name[:50]}.{os.urandom(4).hex()}.part")
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from chai.frames.frame import RawFrame
 from chai.frames.mp4 import Mp4
 from chai.frames.sources import source
 from chai.frames.threads import Stop
-from chai.frames.writers import MjpegFile, Writer, writer
+from chai.frames.writers import FrameFolder, MjpegFile, Writer, writer
 from chai.images.files import of_pixels
 
 from .common import pyav
@@ -100,7 +100,7 @@ def test_a_file_that_was_not_closed_plays_up_to_its_last_fragment(tmp_path: Path
     out = Mp4(tmp_path / "out.mp4")
     for i in range(FRAMES):
         out.add(of_pixels(pixels(i)), i / 25)
-    (tmp_path / "copy.mp4").write_bytes((tmp_path / "out.mp4.part").read_bytes())
+    (tmp_path / "copy.mp4").write_bytes(next(tmp_path.glob("out.mp4.*.part")).read_bytes())
     out.close()
     numbers = [number(frame) for frame in written(tmp_path / "copy.mp4")]
     assert numbers == list(range(len(numbers)))
@@ -115,3 +115,20 @@ def test_an_empty_video_is_no_file(tmp_path: Path) -> None:
 def test_another_suffix_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"expected \.mp4, \.mjpeg, \.mjpg or a folder"):
         writer(tmp_path / "out.wmv")
+
+
+def test_a_frame_in_a_folder_is_whole_or_what_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Half of it is written before the error, as by a system whose disk is full."""
+    frame = tmp_path / "frame_000000.jpg"
+    frame.write_bytes(b"of the video before")
+    whole = Path.write_bytes
+
+    def half(path: Path, data: bytes) -> int:
+        whole(path, data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", half)
+    with pytest.raises(OSError, match="No space left") as full:
+        FrameFolder(tmp_path).add(of_pixels(pixels(3)), 0.0)
+    assert full.value.filename == str(frame)
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [(frame.name, b"of the video before")]

@@ -37,7 +37,7 @@ def test_what_stops_half_way_leaves_the_old_file(tmp_path: Path, stop: type[Base
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError), complete(tmp_path / "no" / "a.csv") as part:
+    with pytest.raises(FileNotFoundError, match=r"'[^']*/no/a\.csv'$"), complete(tmp_path / "no" / "a.csv") as part:
         part.write_text("x")
     assert not list(tmp_path.iterdir())
 
@@ -57,6 +57,29 @@ def test_a_full_disk_is_said_with_the_name(tmp_path: Path) -> None:
         part.write_text("x")
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     assert not list(tmp_path.iterdir())
+
+
+def test_of_several_that_write_one_file_each_writes_its_own(tmp_path: Path) -> None:
+    """The last one to end has the name; none sees, renames or removes what another one has begun."""
+    path = tmp_path / "a.csv"
+    with complete(path) as first:
+        first.write_text("one")
+        with complete(path) as second:
+            second.write_text("two")
+        assert (path.read_text(), first.read_text()) == ("two", "one")
+        with pytest.raises(KeyboardInterrupt), complete(path) as third:
+            third.write_text("thr")
+            raise KeyboardInterrupt
+    assert path.read_text() == "one"
+    assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]
+
+
+@pytest.mark.parametrize("letter", ["x", "\u00e4", "\U0001f600"])
+def test_a_name_may_be_as_long_as_the_system_takes(tmp_path: Path, letter: str) -> None:
+    path = tmp_path / (letter * (255 // len(letter.encode())))
+    with complete(path) as part:
+        part.write_text("x")
+    assert path.read_text() == "x"
 
 
 def test_a_lock_is_for_one_at_a_time(tmp_path: Path) -> None:
