@@ -2,7 +2,8 @@
 
 Only the chosen command's module is imported and only its parser is built: ``chai --help`` takes as long as Python's start.
 Exit codes: 0 ok, 1 a result is below its bound, 2 usage or a file that is not there, 65 bad input, 69 no such device,
-70 a fault of chai's own, 74 input or output failed, 130 interrupted, 141 the reader of a pipe has gone.
+70 a fault of chai's own, 74 input or output failed, 130 interrupted, 141 the reader of a pipe has gone,
+143 and 129 ended by SIGTERM and SIGHUP.
 """
 
 from __future__ import annotations
@@ -64,7 +65,10 @@ def guarded_streams(work: Callable[[], int]) -> int:
     except BrokenPipeError:  # the reader has closed the pipe: chai show NET | head
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit) as stop:
+        _discard_rest(sys.stdout)  # its reader may have been interrupted, too
+        if isinstance(stop, SystemExit):
+            raise
         tell(sys.stderr, "interrupted")
         return 130
     except OSError as error:
@@ -168,7 +172,7 @@ def _stdout_is_closed() -> bool:
 
 
 def _discard_rest(stream: TextIO) -> None:
-    """Drop what a stream holds back: on a full disk the interpreter would fail when it flushes at exit."""
+    """Drop what a stream cannot write: on a full disk the interpreter would fail when it flushes at exit."""
     try:
         stream.flush()
     except OSError:

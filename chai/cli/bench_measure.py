@@ -10,6 +10,7 @@ import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from threading import Thread
 from time import perf_counter, process_time
 from typing import Any
 
@@ -41,6 +42,7 @@ def apart(work: Callable[[], Any], threads: int, quiet: bool) -> tuple[int, Any]
     The process prints its own errors; if ``quiet``, it gives no warnings.
     """
     reading, writing = os.pipe()
+    ending, alive = os.pipe()
     sys.stdout.flush()
     sys.stderr.flush()
     process = os.fork()
@@ -48,6 +50,8 @@ def apart(work: Callable[[], Any], threads: int, quiet: bool) -> tuple[int, Any]
         code = 70
         try:
             os.close(reading)
+            os.close(alive)
+            Thread(target=_end_with, args=(ending,), daemon=True).start()
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # engines print there, too
             os.environ.update(dict.fromkeys(THREADS, str(threads)))
             if quiet:
@@ -57,14 +61,24 @@ def apart(work: Callable[[], Any], threads: int, quiet: bool) -> tuple[int, Any]
             sys.stderr.flush()
             os._exit(code)
     os.close(writing)
-    with open(reading, encoding="utf-8") as file:
-        text = file.read()
-    _, status = os.waitpid(process, 0)
+    os.close(ending)
+    try:
+        with open(reading, encoding="utf-8") as file:
+            text = file.read()
+        _, status = os.waitpid(process, 0)
+    finally:
+        os.close(alive)
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         output.say(f"error: the process that measures was ended by signal {-code}")
         code = 128 - code
     return code, None if code else json.loads(text)
+
+
+def _end_with(ending: int) -> None:
+    """End this process with the one that holds the other end of a pipe, however that one ends."""
+    os.read(ending, 1)
+    os._exit(1)
 
 
 def _sent(work: Callable[[], Any], writing: int) -> int:

@@ -112,7 +112,7 @@ class _Show:
         try:
             thread.start()
             self.over.wait()  # join takes a thread for ended once Ctrl-C has interrupted it
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, SystemExit):  # the latter from SIGTERM
             self.video.stop()
             self.over.wait()
             self._end([])

@@ -41,7 +41,7 @@ def started(folder: Path, code: str, *args: str) -> Iterator[subprocess.Popen[st
     command = [
         sys.executable,
         "-c",
-        f"{code}\nimport sys\nfrom chai.cli import main\nsys.exit(main(sys.argv[1:]))",
+        f"{code}\nfrom chai.__main__ import main\nmain()",
         *args,
     ]
     with subprocess.Popen(
@@ -153,6 +153,64 @@ def after_first(code: str) -> str:
     return f"{code}\n{once}        first.append(names)\n        replace(*names)\nos.replace = second\n"
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_quantize_leaves_what_ctrl_c_leaves(tmp_path: Path, number: signal.Signals) -> None:
+    (tmp_path / "out.prototxt").write_bytes(OLD)
+    with started(tmp_path, SLOW, *QUANTIZE) as process:
+        until((tmp_path / "writing").exists, "nothing was written")
+        process.send_signal(number)
+        _, words = process.communicate(timeout=HANG)
+    assert process.returncode == 128 + number, words
+    assert "Traceback" not in words
+    (tmp_path / "writing").unlink()
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("out.prototxt", OLD)]
+
+
+def test_sighup_stays_ignored_under_nohup(tmp_path: Path) -> None:
+    ignoring = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)"
+    tell = "import chai.cli\nchai.cli.main = lambda _: print(signal.getsignal(signal.SIGHUP).name)"
+    with started(tmp_path, f"{ignoring}\n{tell}") as process:
+        assert process.communicate(timeout=HANG)[0] == "SIG_IGN\n"
+
+
+def test_what_no_reader_takes_is_dropped_after_ctrl_c(tmp_path: Path) -> None:
+    """Ctrl-C ends the reader of a pipe first; Python complains of what it cannot write at its end."""
+    code = """
+import os, sys, chai.cli
+reading, writing = os.pipe()
+os.dup2(writing, 1)
+os.close(reading)
+sys.stdout = open(1, "w", closefd=False)  # buffered, whatever PYTHONUNBUFFERED is
+def work(argv):
+    print("not read")
+    raise KeyboardInterrupt
+chai.cli._main = work
+"""
+    with started(tmp_path, code) as process:
+        assert process.communicate(timeout=HANG)[1] == "interrupted\n"
+    assert process.returncode == 130
+
+
+MEASURING = """
+import time
+from pathlib import Path
+from chai.cli import bench_measure
+def slow(*_):
+    Path("measuring").touch()
+    time.sleep(1800)
+bench_measure.run = slow
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_what_bench_measures_ends_with_it(tmp_path: Path, number: signal.Signals) -> None:
+    with started(tmp_path, MEASURING, "bench", "lenet", "--threads", "1") as process:
+        until((tmp_path / "measuring").exists, "nothing was measured")
+        process.send_signal(number)
+        process.wait(HANG)
+        until(lambda: not of_session(process.pid), "its process goes on")
+
+
 KILLED = "import os, signal\nreplace = os.replace\nos.replace = lambda *names: os.kill(os.getpid(), signal.SIGKILL)"
 
 
@@ -172,7 +230,6 @@ def test_kill_9_in_quantize_leaves_whole_files(tmp_path: Path, caplog: pytest.Lo
     assert ("out.caffemodel" in caplog.text) == (after == 1)
     assert quantized(tmp_path) == 0  # what the killed one left is in nobody's way
     assert {name: (tmp_path / name).read_bytes() for name in names} == old
-    assert sorted(f.name for f in tmp_path.iterdir() if f.suffix == ".part") == []
 
 
 def quantized(folder: Path, **options: Any) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from collections import Counter
@@ -145,3 +146,18 @@ def test_batches_larger_than_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sorted(record["image"] for record in seen) == list(range(4000))
     crew.close()
     until(lambda: {*threading.enumerate()} <= before, "a thread is left")
+
+
+def test_a_worker_whose_parent_is_gone_ends_without_a_word() -> None:
+    """As after kill -9, between two heartbeats: it notices when it sends an answer."""
+    code = "from chai.evaluate.workers import worker\nworker.BEAT = 1800\nworker.main()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None and process.stdout is not None and process.stderr is not None
+        assert process.stdout.readline() == b"\n"
+        process.stdout.close()
+        process.stdin.write(b"{}\n[]\n")
+        process.stdin.flush()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1

@@ -24,9 +24,12 @@ def main() -> None:
 
     def say(text: str) -> None:
         data = (text + "\n").encode()
-        with lock:
-            while data:
-                data = data[os.write(out, data) :]
+        try:
+            with lock:
+                while data:
+                    data = data[os.write(out, data) :]
+        except OSError:  # the parent is gone
+            os._exit(1)
 
     Thread(target=_beat, args=(say,), daemon=True).start()
     from .job import answer
@@ -40,8 +43,5 @@ def main() -> None:
 
 def _beat(say: Any) -> None:
     while True:
-        try:
-            say("")
-        except OSError:
-            os._exit(1)
+        say("")
         sleep(BEAT)
