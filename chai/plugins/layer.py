@@ -247,10 +247,15 @@ class CustomLayer(Layer):
 
     def enter(self, net: object, autotune: bool, jit: bool) -> None:
         self.autotune, self.jit = autotune, jit
-        weakref.finalize(net, self.resources.close)  # ``close`` does so before
+        weakref.finalize(net, self._leave)
 
     def close(self) -> None:
-        self._frames, self._constants, self._data = {}, None, {}
+        self._constants, self._data = None, {}
+        self._leave()
+
+    def _leave(self) -> None:
+        """Let go of what a network needed, which is no more."""
+        self._frames = {}  # each refers to this layer: a circle would stay until the garbage collector runs
         self.resources.close()
 
     def changed(self) -> None:

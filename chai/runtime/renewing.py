@@ -83,6 +83,9 @@ class Taken(Iterator[tuple[T, Written]]):
     def __next__(self) -> tuple[T, Written]:
         try:
             feed = next(self._feeds)
+        except StopIteration:
+            self._end = StopIteration()  # not that one: its traceback refers to this iterator, and so to the network
+            raise
         except Exception as error:
             self._end = error
             raise

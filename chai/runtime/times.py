@@ -44,7 +44,8 @@ class StepTime(NamedTuple):
 class Rows:
     """One step of a schedule, or each Task of a segment, without times; and the bytes of all.
 
-    ``make`` returns the steps. It is called when they are first asked for, which many a short process never does.
+    ``make`` returns the steps. It is called when they are first asked for, which many a short process never does. It refers
+    to nothing that has these rows: a circle would keep a dropped network until the garbage collector runs.
     """
 
     __slots__ = ("_steps", "bytes")

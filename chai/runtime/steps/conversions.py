@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -33,7 +34,7 @@ class _Conversion(PreparedStep):
         self.step, self.graph, self.format, self.shape, self.ends = step, graph, step.format, shape, ends
         self.notes, self.converted = ends is not None, 0 if ends is None else prod(shape)
         self.source, self.target = step.blob, step.result
-        self.rows = Rows(size * prod(shape), self._row)
+        self.rows = Rows(size * prod(shape), partial(_rows, step, graph, size * prod(shape)))
 
     @property
     def name(self) -> str:
@@ -77,9 +78,10 @@ class _Conversion(PreparedStep):
         if rest:
             self.count(words[:, full, ..., :rest], slot)
 
-    def _row(self) -> Iterator[StepTime]:
-        step, blob = self.step, (self.step.blob,)
-        yield StepTime(f"{step.type} {self.name}", step.type, "host", 0.0, 0, self.rows.bytes, blob, blob)
+
+def _rows(step: Pack | Unpack, graph: Graph, size: int) -> Iterator[StepTime]:
+    name, blob = graph.caffe_name(step.blob), (step.blob,)
+    yield StepTime(f"{step.type} {name}", step.type, "host", 0.0, 0, size, blob, blob)
 
 
 class Packing(_Conversion):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from ...blob import Array, bases, codes_of
+from ...blob import Array, Shape, bases, codes_of
 from ...env import env
 from ...errors import DeviceError
 from ...graph import Layer
@@ -30,32 +31,8 @@ class DeviceSegment(PreparedStep):
     def __init__(self, step: DeviceStep, plan: Plan, executed: Schedule) -> None:
         self.step, self.shapes, self.device_shapes, self.views = step, plan.shapes, plan.device_shapes, executed.views
         written = sum([prod(self.device_shapes[task.output]) for task in step.tasks])  # one byte per code
-        self.rows, self.whole = Rows(written, lambda: self._tasks(executed)), Rows(written, self._whole)
-
-    def _tasks(self, executed: Schedule) -> Iterator[StepTime]:
-        """Yield a row for each Task."""
-        together: dict[str, list[Layer]] = {}  # layers that run as one Task, by the blob that it writes
-        for layer in self.step.layers:
-            wholes = [self.views[top].base for top in layer.tops if top in self.views]
-            for base in dict.fromkeys(whole for whole in wholes if whole in executed.shapes):
-                together.setdefault(base, []).append(layer)
-        # the network's blobs by the names of their codes, which differ if they are unfolded
-        packed = {pack.result: pack.blob for pack in executed.conversions if isinstance(pack, Pack)}
-        for task in self.step.tasks:
-            macs = task.macs(*(self.device_shapes[b] for b in task.inputs))
-            written = prod(self.device_shapes[task.output])
-            merged = together.get(task.output, [])
-            name = " & ".join(layer.name for layer in merged) or task.origin[0]
-            layers = tuple(name for layer in merged for name in layer.origin) or task.origin
-            reads = tuple(packed.get(blob, blob) for blob in task.inputs)
-            yield StepTime(name, task.kind, "fpga", 0.0, macs, written, reads, (task.output,), layers=layers)
-
-    def _whole(self) -> Iterator[StepTime]:
-        step, rows = self.step, self.rows
-        names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
-        layers = tuple(dict.fromkeys(name for layer in step.layers for name in layer.origin))
-        macs, ends = sum(row.macs for row in rows.steps), (step.inputs, step.outputs)
-        yield StepTime(names, "segment", "fpga", 0.0, macs, rows.bytes, *ends, layers=layers)
+        self.rows = Rows(written, partial(_tasks, step, self.device_shapes, executed))
+        self.whole = Rows(written, partial(_whole, step, self.rows))
 
     def links(self, use: StepBlobs) -> list[Link] | None:
         program = use.programs[0].native if len(use.programs) == 1 and not use.tops else None
@@ -121,3 +98,30 @@ class DeviceSegment(PreparedStep):
                 f"({len(wrong):,} of {expected.size:,} differ)",
                 layer=task.origin[0],
             )
+
+
+def _tasks(step: DeviceStep, shapes: Mapping[str, Shape], executed: Schedule) -> Iterator[StepTime]:
+    """Yield a row for each Task of a segment."""
+    together: dict[str, list[Layer]] = {}  # layers that run as one Task, by the blob that it writes
+    for layer in step.layers:
+        wholes = [executed.views[top].base for top in layer.tops if top in executed.views]
+        for base in dict.fromkeys(whole for whole in wholes if whole in executed.shapes):
+            together.setdefault(base, []).append(layer)
+    # the network's blobs by the names of their codes, which differ if they are unfolded
+    packed = {pack.result: pack.blob for pack in executed.conversions if isinstance(pack, Pack)}
+    for task in step.tasks:
+        macs = task.macs(*(shapes[b] for b in task.inputs))
+        written = prod(shapes[task.output])
+        merged = together.get(task.output, [])
+        name = " & ".join(layer.name for layer in merged) or task.origin[0]
+        layers = tuple(name for layer in merged for name in layer.origin) or task.origin
+        reads = tuple(packed.get(blob, blob) for blob in task.inputs)
+        yield StepTime(name, task.kind, "fpga", 0.0, macs, written, reads, (task.output,), layers=layers)
+
+
+def _whole(step: DeviceStep, rows: Rows) -> Iterator[StepTime]:
+    """Yield one row for all Tasks of a segment."""
+    names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
+    layers = tuple(dict.fromkeys(name for layer in step.layers for name in layer.origin))
+    macs, ends = sum(row.macs for row in rows.steps), (step.inputs, step.outputs)
+    yield StepTime(names, "segment", "fpga", 0.0, macs, rows.bytes, *ends, layers=layers)
