@@ -112,7 +112,14 @@ class JitFunction:
                 stack.enter_context(_setting("BOUNDSCHECK", 1))
             if self.checked and self.parallel:
                 stack.enter_context(prange().counting())
-            self.dispatcher.compile(types)
+            try:
+                self.dispatcher.compile(types)
+            except Exception as error:
+                # what numba says of a function is an error of its own; others come from its files on the disk
+                told = isinstance(error, numba().errors.NumbaError) or from_signal_handler(error)
+                if told or not _forgotten(self.dispatcher):
+                    raise
+                self.dispatcher.compile(types)
         entry: Callable[..., Any] = self.dispatcher.get_overload(types)
         return entry
 
@@ -177,6 +184,17 @@ def _kept(function: Any, recipe: _Recipe) -> Any:
         return None
     _forget_old(folder.parent)
     return kept
+
+
+def _forgotten(dispatcher: Any) -> bool:
+    """Delete what chai has of a dispatcher on the disk, which a power cut may have damaged; return whether it had anything."""
+    files = [*Path(dispatcher.stats.cache_path or os.devnull).glob("*.nb[ci]")]
+    if not files or Path(env().cache, "numba").absolute() not in files[0].absolute().parents:  # or it is the user's own
+        return False
+    log.warning("%s is damaged: the function is compiled again", files[0].parent)
+    for file in files:
+        file.unlink(missing_ok=True)
+    return True
 
 
 @lru_cache(maxsize=16)
