@@ -33,13 +33,22 @@ def complete(path: str | Path) -> Iterator[Path]:
 
     path = Path(path_of(path))
     part = incomplete(path)
+    with named(path, part):
+        try:
+            yield part
+            os.replace(part, path)
+        except BaseException:
+            part.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def named(path: str | Path, part: Path | None = None) -> Iterator[None]:
+    """Name a file in errors of writing it: a full disk has no name, and ``part`` one that nobody chose."""
     try:
-        yield part
-        os.replace(part, path)
-    except BaseException as error:
-        part.unlink(missing_ok=True)
-        # a write fails on a full disk without a name, open with one that nobody chose
-        if isinstance(error, OSError) and error.filename in (None, str(part), part):
+        yield
+    except OSError as error:
+        if error.filename in (None, part, str(part)):
             error.filename = str(path)
         raise
 

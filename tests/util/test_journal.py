@@ -91,3 +91,26 @@ def test_one_process_at_a_time(tmp_path: Path) -> None:
             [sys.executable, "-c", code], capture_output=True, text=True, check=False, env=dict(os.environ)
         )
     assert "UsageError" in done.stderr and "another process is writing it" in done.stderr
+
+
+FULL = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (int(sys.argv[2]),) * 2)
+from chai.util.data.journal import Journal
+try:
+    with Journal(sys.argv[1], {"a": 1}) as journal:
+        for image in range(9):
+            journal.add([{"image": image}])
+except OSError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("size", [20, 100])
+def test_a_full_disk_is_said_with_the_name(tmp_path: Path, size: int) -> None:
+    """In its first line, or a later one; what is whole stays."""
+    path = tmp_path / "j"
+    done = subprocess.run([sys.executable, "-c", FULL, path, str(size)], capture_output=True, text=True, check=True)
+    assert done.stdout == f"[Errno 27] File too large: {str(path)!r}\n"
+    with Journal(path, {"a": 1}) as journal:
+        assert len(journal.records) == (size == 100)

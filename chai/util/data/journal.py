@@ -12,6 +12,7 @@ from typing import Any
 from zlib import crc32
 
 from ...errors import ParseError, UsageError
+from ..files import named
 
 Record = dict[str, Any]
 SCHEMA = "chai.journal/2"
@@ -35,27 +36,30 @@ class Journal:
         if os.path.exists(path) and not os.path.isfile(path):
             raise UsageError(f"journal {path}: this is no file", hint="name another")
         self._file = open(path, "a+b")  # noqa: SIM115
-        try:
-            self._lock()
-            self._known()
-            if restart:
-                self._file.truncate(0)
-            self._read(json.loads(json.dumps(run)))
-        except BaseException:
-            self._file.close()
-            raise
+        with named(path):
+            try:
+                self._lock()
+                self._known()
+                if restart:
+                    self._file.truncate(0)
+                self._read(json.loads(json.dumps(run)))
+            except BaseException:
+                self._file.close()
+                raise
 
     def add(self, records: Sequence[Record]) -> None:
         """Append records; they are on the disk within a second, or when the Journal is closed."""
-        self._file.write(b"".join(map(_line, records)))
-        self._file.flush()
-        if monotonic() - self._synced > SYNC:
-            self._sync()
+        with named(self.path):
+            self._file.write(b"".join(map(_line, records)))
+            self._file.flush()
+            if monotonic() - self._synced > SYNC:
+                self._sync()
 
     def close(self) -> None:
         """Write everything to the disk and close the file."""
-        self._sync()
-        self._file.close()
+        with named(self.path):
+            self._sync()
+            self._file.close()
 
     def __enter__(self) -> Journal:
         return self
