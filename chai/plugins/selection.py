@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any
 
 from ..env import env
-from ..util.files import complete
+from ..util.files import complete, locked
 from ..util.log import logger
 from .compiling import available
 from .definition import CustomType, Implementation
@@ -44,29 +44,29 @@ def fastest(key: str, fit: Sequence[Implementation], run: Callable[[Implementati
     hash of its code and the sizes, so an old entry is never wrong, only unused.
     """
     file = Path(env().cache, "tune.json")
-    entries = _read(file)
     names = {i.name: i for i in fit}
-    entry: Any = entries.get(key)
+    entry: Any = _read(file).get(key)
     if not _sound(entry, list(names)):
         times = {i.name: _median(partial(run, i)) for i in fit}
         entry = {"fastest": min(times, key=lambda n: times[n]), "ms": times}
-        _write(file, {**entries, key: entry})
+        _write(file, key, entry)
     return names[entry["fastest"]]
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
         entries = json.loads(file.read_text())
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return {}
     return entries if isinstance(entries, dict) else {}
 
 
-def _write(file: Path, entries: dict[str, Any]) -> None:
+def _write(file: Path, key: str, entry: Any) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        with complete(file) as part:
-            part.write_text(json.dumps(entries, indent=1))
+        # other processes and threads may have added theirs while this one was tuning
+        with locked(file.with_suffix(".lock")), complete(file) as part:
+            part.write_text(json.dumps({**_read(file), key: entry}, indent=1))
     except OSError as error:
         log.warning("%s cannot be written, the next process tunes again: %s", file, error)
 

@@ -279,7 +279,7 @@ fetch.entry = lambda name: Published(file={name!r}, urls=({url!r},), algorithm="
 """
 
 
-@pytest.mark.parametrize("how", ["Ctrl-C", "kill -9"])
+@pytest.mark.parametrize("how", ["Ctrl-C", "kill", "kill -9"])
 def test_a_fetch_that_is_ended(tmp_path: Path, how: str) -> None:
     """Ctrl-C leaves nothing; after a kill the next run resumes. The file is there only when it is whole."""
     server = Server()
@@ -296,7 +296,7 @@ def test_a_fetch_that_is_ended(tmp_path: Path, how: str) -> None:
             if how == "Ctrl-C":
                 interrupted(process, "fetch")
             else:
-                process.kill()
+                process.send_signal(signal.SIGKILL if how == "kill -9" else signal.SIGTERM)
                 process.communicate(timeout=HANG)
         left = [] if how == "Ctrl-C" else [part.name, f"{part.name}.json"]
         assert sorted(file.name for file in tmp_path.iterdir()) == sorted([f"{NAME}.lock", *left, "second"])

@@ -209,8 +209,9 @@ def feed(process: subprocess.Popen[bytes], count: int) -> None:
     process.stdin.flush()
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("out", ["out.mjpeg", "out.mp4"])
-def test_ctrl_c_leaves_a_file_that_plays(folder: Path, out: str) -> None:
+def test_ctrl_c_leaves_a_file_that_plays(folder: Path, out: str, number: signal.Signals) -> None:
     """While it waits for the next frame of its standard input."""
     if out == "out.mp4":
         pyav()
@@ -219,10 +220,11 @@ def test_ctrl_c_leaves_a_file_that_plays(folder: Path, out: str) -> None:
         assert process.stdout is not None
         while not process.stdout.readline().startswith(b"    19 "):
             pass
-        os.killpg(process.pid, signal.SIGINT)
+        os.killpg(process.pid, number)
         _, words = process.communicate(timeout=HANG)
-        assert process.returncode == 130, words
-        assert words.decode().splitlines()[-2:] == [f"wrote {out} (20 frames)", "interrupted"]
+        assert process.returncode == 128 + number, words
+        last = ["interrupted"] if number == signal.SIGINT else []
+        assert words.decode().splitlines()[-1 - len(last) :] == [f"wrote {out} (20 frames)", *last]
         assert of_session(process.pid) == []
     assert len(list(source(out).frames(Stop()))) == 20
     assert [path.name for path in folder.glob("out*")] == [out]

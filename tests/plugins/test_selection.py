@@ -158,6 +158,23 @@ def test_autotune_takes_the_fastest_and_remembers(tmp_path: Path, tuned: Path) -
     assert len(json.loads(tuned.read_text())) == 2
 
 
+def test_what_another_process_adds_meanwhile_stays(tmp_path: Path, tuned: Path) -> None:
+    """As workers of chai evaluate, each of which tunes other layers."""
+    other = {"other": {"fastest": "x", "ms": {"x": 1.5}}}
+
+    def run(_: Any) -> None:
+        tuned.parent.mkdir(exist_ok=True)
+        tuned.write_text(json.dumps(other))
+
+    several = Several()
+    several.add("fast", 2)
+    fit = selection.eligible(several.type, None, False)
+    selection.fastest("mine", fit, run)
+    entries = json.loads(tuned.read_text())
+    assert entries.pop("mine")["fastest"] in {i.name for i in fit}
+    assert entries == other
+
+
 def test_an_edited_implementation_is_timed_again(tmp_path: Path, tuned: Path) -> None:
     for number in (2, 3):
         several = Several()
@@ -166,7 +183,7 @@ def test_an_edited_implementation_is_timed_again(tmp_path: Path, tuned: Path) ->
     assert len(json.loads(tuned.read_text())) == 2
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{ not json", '{"mine": 3}', "\xff"])
+@pytest.mark.parametrize("text", ["", "[]", "{ not json", '{"mine": 3}', "\xff", "[" * 100_000])
 def test_a_file_that_is_broken_is_written_anew(tmp_path: Path, tuned: Path, text: str) -> None:
     tuned.parent.mkdir()
     tuned.write_bytes(text.encode("latin-1"))
