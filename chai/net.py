@@ -54,8 +54,7 @@ class Net(Shared):
 
     ``prototxt``    a path, the name of a shipped network (``chai.Net("googlenet", weights)``), a .chai file, or an ONNX
                     file, as path or bytes, which holds its weights
-    ``caffemodel``  a path, or the file name of fetched weights, or of an ONNX file its .formats.json; default: a shipped
-                    network's own, else random weights
+    ``caffemodel``  a path, the name of fetched weights, an ONNX file's .formats.json; default: shipped ones, else random
     ``device``      "emulator": layers that the overlay supports in fixed point, the rest on the host (default, unless
                     CHAI_DEVICE is set); "float": everything on the host in float32, with Caffe's results; or a Device
     ``overlay``     name or manifest of the overlay (default: pynq-z2)
@@ -276,8 +275,8 @@ class Net(Shared):
 
         Inputs are arrays by blob name, a dict of them, or one array if there is one input: float32 (N, C, H, W), already
         preprocessed, or chai.Pictures. One that nothing reads may be left out. Their sizes may differ from the last pass's.
-        Returns the output blobs by Caffe's name, float32; with labels among the inputs the losses that compare them, too. Their
-        memory is no input's; outputs that relay one blob (Split, Flatten, Reshape) have theirs in common, as in Caffe.
+        Returns the output blobs by Caffe's name, float32, in memory of their own, which those that relay one blob (Split,
+        Flatten, Reshape) share; with labels among the inputs the losses that compare them, too.
         """
         called = perf_counter()
         data, inputs = named(data, inputs)

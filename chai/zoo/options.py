@@ -114,9 +114,7 @@ class Options(Reading):
                 raise UsageError(f"{one.name}: expected {one.type}, found {type(value).__name__}")
             if choices and value is not None and value not in choices:
                 raise UsageError(f"{one.name} {value!r}: expected {' or '.join(map(str, choices))}")
-            if isinstance(value, Integral) and not isinstance(
-                value, int
-            ):  # of numpy: C and JSON take Python's own alone
+            if isinstance(value, Integral) and not isinstance(value, int):  # numpy's: C and JSON take Python's alone
                 object.__setattr__(self, one.name, int(value))
 
     def changed(self) -> Iterator[str]:
