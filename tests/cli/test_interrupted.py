@@ -31,8 +31,9 @@ OLD = b"the old file, whole"
 
 
 def ctrl_c_works() -> None:
-    """As a terminal starts a command: a shell's background job has SIGINT ignored."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    """As a terminal starts a command: a shell's background job has SIGINT ignored, one under nohup SIGHUP."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @contextmanager

@@ -445,7 +445,12 @@ def test_what_it_raises_is_named_with_layer_file_and_line(
     ("code", "line", "reason", "hint"),
     [
         ("import caffe\nprint 'hello'\n", 2, "SyntaxError: Missing parentheses in call to 'print'", "Python 2"),
-        ("import caffe\ntry: pass\nexcept A, e: pass\n", 3, "SyntaxError: multiple exception types", "Python 2"),
+        pytest.param(
+            *("import caffe\ntry: pass\nexcept A, e: pass\n", 3, "SyntaxError: multiple exception types", "Python 2"),
+            marks=pytest.mark.skipif(
+                sys.version_info >= (3, 14), reason="Python 3.14 takes A and e for two exceptions"
+            ),
+        ),
         ("import caffe\nimport yaml_for_test as yaml\n", 2, "No module named 'yaml_for_test'", "--custom FOLDER"),
         ("import cPickle\n", 1, "ModuleNotFoundError: No module named 'cPickle'", "Python 2"),
         ("import caffe\nclass Dobule(caffe.Layer): pass\n", None, "has no class 'Double'", "did you mean 'Dobule'"),
