@@ -134,7 +134,7 @@ def rtl(session: nox.Session) -> None:
     session.run("python", "-m", "pytest", "-q", *RTL, *WORKERS, *session.posargs)
 
 
-@nox.session(python=["3.13", "3.12"])
+@nox.session(python=["3.14", "3.13", "3.12"])
 def newest(session: nox.Session) -> None:
     """Run the suite on the newest versions."""
     install(session, "-e", ".[dev,bench]")

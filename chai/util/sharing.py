@@ -6,12 +6,14 @@ A signal handler may raise an exception, as Ctrl-C does, in any code of the main
 to it. CPython runs handlers at the start of a function or a round of a loop, after a call has returned, and inside calls
 that wait, which have no effect then. So nothing comes between ``finally:`` and the end of the first function in C that it
 calls. Therefore what is taken is given back by such a function in a ``finally:``, which knows whether it had been taken:
-never by a method in Python, as ``__exit__`` is, at whose start a handler may run. ``with`` is for a Mutex, whose methods are C.
+never by a method in Python, as ``__exit__`` is, at whose start a handler may run. ``with`` is for a Mutex, whose ``__exit__``
+is C, and whose ``__enter__`` is C where nothing comes between it and the block.
 """
 
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Generator, Iterator
 from contextvars import ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
         def acquire(self, blocking: bool = True) -> bool: ...
         def release(self) -> None: ...
         def _is_owned(self) -> bool: ...
+        def _recursion_count(self) -> int: ...
         def _at_fork_reinit(self) -> None: ...
 
     class Inherited(Protocol):
@@ -71,6 +74,18 @@ class Mutex(RLock):
 
     def __init__(self) -> None:
         forgets(self)
+
+    if sys.version_info >= (3, 14):  # handlers run between a call of __enter__ in C and the block that __exit__ ends
+
+        def __enter__(self) -> bool:
+            """Acquire it, or raise what a handler raised without holding it."""
+            count = self._recursion_count()
+            try:
+                return self.acquire()
+            except BaseException:
+                if self._recursion_count() > count:
+                    self.release()
+                raise
 
     def forget(self) -> None:
         if self.acquire(blocking=False):  # it was free, or this thread holds it

@@ -35,7 +35,8 @@ EVIL = "\x1b[31m\x1b]0;owned\x07\r\n\x08\x9b2J\x85\x7f\u061c\u200e\u200f\u202a\u
 LETTERS = (
     "\u732b \u05d7\u05ea\u05d5\u05dc \u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645 \u0ba8\u0bbf \u00a0na\u00efve"
 )
-COLOUR = re.compile(r"\x1b\[(?:0|1|3[26]|38;5;\d+|(?:1;)?38;2;\d+;\d+;\d+)?m")  # rich's, for tables and bars
+# rich's, for tables and bars, and argparse's since Python 3.14
+COLOUR = re.compile(r"\x1b\[(?:0|1|(?:1;)?3\d|38;5;\d+|(?:1;)?38;2;\d+;\d+;\d+)?m")
 BAR = re.compile(
     r"\r?\x1b\[(?:\?25[lh]|1A|2K)(?:\r(?!\n))?"
 )  # the progress of a slow machine: hide the cursor, go up, clear the line
