@@ -137,7 +137,7 @@ def endless() -> None:
 
 def late(x: Any) -> None:
     total = np.float32(0)
-    for _ in range(1000):
+    for _ in range(100_000):
         for i in range(x.in_ptrs[0].size):
             total += x.in_ptrs[0][i]
     x.out_ptrs[0][x.in_ptrs[0].size] = total
