@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,33 +68,19 @@ class Classes:
                 self.classes.setdefault(name, i)
         listed: dict[tuple[str, ...], int] = {}
         ends: dict[tuple[str, ...], int | None] = {}  # of names with fewer folders; None if they say several classes
+        wrong = partial(ParseError, path=str(answers), column=1)
         for number, line in _lines(answers):
             name, _, index = line.strip().rpartition(" ")
             if line.strip() and not (name and index.isdecimal() and len(index) < 10):
-                raise ParseError(
-                    f"expected a file name and a class number, found {line[:80]!r}",
-                    path=str(answers),
-                    line=number,
-                    column=1,
-                )
+                raise wrong(f"expected a file name and a class number, found {line[:80]!r}", line=number)
             if line.strip():
                 parts, label = parts_of(name.strip()), int(index)
                 if label >= self.end:
-                    raise ParseError(
-                        f"expected a class number {_range(0, self.end)}, found {label}",
-                        path=str(answers),
-                        line=number,
-                        column=1,
-                        hint="the network's first class is 0",
-                    )
+                    message = f"expected a class number {_range(0, self.end)}, found {label}"
+                    raise wrong(message, line=number, hint="the network's first class is 0")
                 if listed.setdefault(parts, label) != label:
-                    raise ParseError(
-                        f"{'/'.join(parts)!r} has class {listed[parts]} already",
-                        path=str(answers),
-                        line=number,
-                        column=1,
-                        hint="files of the same name are told apart by their folders",
-                    )
+                    message = f"{'/'.join(parts)!r} has class {listed[parts]} already"
+                    raise wrong(message, line=number, hint="files of the same name are told apart by their folders")
                 for end in (parts[first:] for first in range(1, len(parts))):
                     ends[end] = label if ends.get(end, label) == label else None
         self.listed = {**ends, **listed}

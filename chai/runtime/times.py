@@ -114,7 +114,7 @@ class Steps(Sequence[StepTime]):
 
 
 class ModelledTime:
-    """A device that stands in for hardware, in ``word``; its milliseconds say nothing of the overlay's, which a model has.
+    """A device that emulates or simulates hardware, as ``word`` says; the overlay's milliseconds are those of a model.
 
     The model computes the milliseconds of a pass of so many ``images`` when they are first asked for.
     """

@@ -44,7 +44,7 @@ def complete(path: str | Path) -> Iterator[Path]:
 
 @contextmanager
 def named(path: str | Path, part: Path | None = None) -> Iterator[None]:
-    """Name a file in errors of writing it: a full disk has no name, and ``part`` one that nobody chose."""
+    """Put a file's name into errors of writing it: those of a full disk have no name, those of ``part`` a temporary one."""
     try:
         yield
     except OSError as error:

@@ -202,7 +202,7 @@ class PerfInfo(Times):
             yield row.name, kind, self._engine(row.engine), *self._cells(times), f"{self._percent(row.ms):.1f}", rate
 
     def _engine(self, engine: str) -> str:
-        """Return the name of an engine; what stands in for the overlay has its own."""
+        """Return the name of an engine; a device that emulates or simulates the overlay has its own."""
         return self.emulation.word if engine == "fpga" and self.emulation is not None else engine
 
     def _times(self) -> list[list[float]]:
