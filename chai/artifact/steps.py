@@ -187,14 +187,17 @@ class StepReader:
         )
 
     def _check_pieces(self, tasks: Sequence[Task], pieces: Sequence[Piece]) -> None:
-        """Check that the overlay can have these columns and rows, and that weights are shared as in a chain compiled here."""
+        """Check that the overlay can have these columns and rows, and that weights are shared as in a chain compiled here.
+
+        That a piece with all columns fits the overlay, its fields show.
+        """
         overlay, shapes = self.overlay, self.shapes
-        strips = [task.strips(overlay, shapes) for task in tasks]
-        in_bands = [overlay.window.bands and task.in_bands(overlay, shapes) for task in tasks]
+        cut = {piece.task for piece in pieces if piece.rows}
+        in_bands = {i for i in cut if overlay.window.bands and tasks[i].in_bands(overlay, shapes)}
         for tag, (piece, here) in enumerate(zip(pieces, sharing(overlay, tasks, pieces))):
-            if piece.columns not in strips[piece.task]:
+            if piece.columns and piece.columns not in tasks[piece.task].strips(overlay, shapes):
                 raise self.file.error(f"task {tag}: it is not cut into columns {piece.columns}")
-            if piece.rows and not in_bands[piece.task]:
+            if piece.rows and piece.task not in in_bands:
                 raise self.file.error(f"task {tag}: it cannot have some rows")
             if piece.shares != here.shares:
                 message = f"its descriptor has shares = {piece.shares:d}, here it is {here.shares:d}"
