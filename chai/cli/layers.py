@@ -51,6 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Print every built-in and every registered custom type."""
     from .. import layers
+    from ..parser.assign import message_of
     from ..plugins import loading, registry
 
     loading.load_shipped()
@@ -61,7 +62,8 @@ def execute(args: argparse.Namespace) -> int:
         cls = layers.find(name)
         assert cls is not None
         module = inspect.getmodule(cls)
-        summary = (module.__doc__ or "").strip().splitlines()[0].partition(": ")[2] if module else ""
+        head = ((module and module.__doc__) or "").splitlines()  # of a file with several types, a line for each
+        summary = next((line.removeprefix(f"{name}: ") for line in head if line.startswith(f"{name}: ")), "")
         kind = (
             f"fork: {cls.fork}, no reference run"
             if cls.fork
@@ -74,7 +76,7 @@ def execute(args: argparse.Namespace) -> int:
             else "caffe"
         )
         summary += f" [{kind}]" if cls.fork else ""
-        rows.append(LayerType(name, kind, cls.message, summary))
+        rows.append(LayerType(name, kind, message_of(name), summary))
     for name in registry.REGISTRY.known():
         custom = registry.REGISTRY.find(name)
         assert custom is not None

@@ -38,7 +38,7 @@ class Layer:
     How to add a layer type: add a file to ``chai/layers`` named after the type (``InnerProduct`` is in
     ``inner_product.py``), with a class of that name derived from Layer. It needs no registration.
 
-    1. ``Params``, inside the class, is a frozen dataclass with the fields of the type's ``*_param``, named in ``message``
+    1. ``Params``, inside the class, is a frozen dataclass with the fields of the type's message, ``ReLUParameter`` of ReLU
        (graph/params.py has ranges and choices). Add messages that Caffe does not have to ``proto/caffe.proto`` too.
     2. A type on the host needs ``shapes`` and ``forward``; with trained parameters also ``weight_shapes``, with matrix
        products ``macs``.
@@ -49,7 +49,7 @@ class Layer:
     5. The test compares ``forward`` with Caffe's formula, and its Tasks with ``forward``.
     """
 
-    message: ClassVar[str | None] = None  # name of its *_param message
+    message: ClassVar[str | None] = None  # its *_param field, if that is not named after the type
     Params: ClassVar[type] = NoParams
     bottoms_allowed: tuple[int, int | None] = (1, 1)  # minimum, maximum (None: no maximum)
     tops_allowed: tuple[int, int | None] = (1, 1)
@@ -59,6 +59,9 @@ class Layer:
     free_weights: ClassVar[bool] = False  # accepts any trained parameters of the caffemodel
     carries_state: ClassVar[bool] = False  # in Caffe, its state carries over to the next pass: see ``resumed``
     constant: ClassVar[bool] = False  # its tops depend on its parameters and the shapes of its bottoms alone
+    whole_batch: ClassVar[bool] = (
+        False  # the first axis of its tops is not that of images, or each depends on all of them
+    )
     new_tops: ClassVar[bool] = False  # each pass has new arrays for its tops, which nothing else refers to
     rectifies: ClassVar[bool] = False  # ``rectified`` can compute it and the ReLU after it at once
     dynamic: bool = False  # the size of its tops is known only after forward
@@ -218,8 +221,11 @@ class Layer:
     def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
         """Return whether a value of a top depends on more of a batch than one image, or a top has no axis of the images.
 
-        Here by sizes: whether a top's first axis is no bottom's. A type that can mix images without that says so itself.
+        Here by sizes: whether a top's first axis is no bottom's. A type that can mix images without that says so itself, if it
+        always does by ``whole_batch``.
         """
+        if self.whole_batch:
+            return True
         firsts = {bottom[:1] for bottom in bottoms}
         return bool(firsts) and not self.constant and any(top[:1] not in firsts for top in self.shapes(*bottoms))
 

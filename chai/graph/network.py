@@ -17,7 +17,7 @@ from ..blob import Shape
 from .layer import Layer
 
 if TYPE_CHECKING:
-    from .transform import Transform
+    from .source import Transform
 
 
 class Composed(NamedTuple):

@@ -2,9 +2,48 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..blob import Shape
 from .layer import Layer
-from .transform import Transform
+from .params import SIZE, nested, within
+
+
+@dataclass(frozen=True)
+class TransformResize:
+    """The fields of SSD's resize_param that set a network's input size."""
+
+    height: int = within(0, SIZE, 0)
+    width: int = within(0, SIZE, 0)
+
+
+@dataclass(frozen=True)
+class Transform:
+    """Caffe's transform_param: (pixel - mean) * scale after a centre crop (phase TEST), SSD's resize before it."""
+
+    scale: float = 1.0
+    mirror: bool = False
+    crop_size: int = within(0, SIZE, 0)
+    crop_h: int = within(0, SIZE, 0)
+    crop_w: int = within(0, SIZE, 0)
+    resize_param: tuple[TransformResize, ...] = nested(TransformResize, repeated=True)
+    mean_file: str = ""
+    mean_value: tuple[float, ...] = ()
+    force_color: bool = False
+    force_gray: bool = False
+
+    @property
+    def crop(self) -> tuple[int, int] | None:
+        """Return height and width of the crop, None without one."""
+        if self.crop_size:
+            return self.crop_size, self.crop_size
+        return (self.crop_h, self.crop_w) if self.crop_h and self.crop_w else None
+
+    @property
+    def resize(self) -> tuple[int, int] | None:
+        """Return height and width that images are resized to; None if not resized, or if training draws from several."""
+        sizes = {(r.height, r.width) for r in self.resize_param}
+        return next(iter(sizes)) if len(sizes) == 1 and all(next(iter(sizes))) else None
 
 
 class SourceLayer(Layer):
@@ -24,31 +63,3 @@ class SourceLayer(Layer):
     def declared(self) -> list[Shape | None]:
         """Return one shape (or None) per top."""
         return [None] * len(self.tops)
-
-
-class DataSource(SourceLayer):
-    """A training net's data layer: ``data`` and optionally ``label``. The database itself is never opened."""
-
-    def size(self) -> tuple[int, int] | None:
-        """Return height and width of an item before cropping, None if the layer's messages do not give them."""
-        return self.transform.resize if self.transform else None
-
-    def batch(self) -> int:
-        """Return the number of items in a batch."""
-        return int(getattr(self.params, "batch_size", None) or 1)
-
-    def declared(self) -> list[Shape | None]:
-        size = (self.transform.crop if self.transform else None) or self.size()
-        data = (self.batch(), self._channels(), *size) if size else None
-        return [data, *[None] * (len(self.tops) - 1)]
-
-    def _channels(self) -> int:
-        color = getattr(self.params, "is_color", True)
-        return 1 if not color or (self.transform and self.transform.force_gray) else 3
-
-    @property
-    def notes(self) -> list[str]:
-        shape = self.declared()[0]
-        if shape is None or hasattr(self.params, "is_color"):
-            return []
-        return [f"layer {self.name!r} ({self.type}): {shape[1]} channels assumed; the file does not say"]

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
     from ..fixed import Format
-    from ..graph.transform import Transform
+    from ..graph.source import Transform
 
 OPTIONS = ("resize", "crop", "channels", "mean", "raw_scale", "scale")  # in a card and on a command line
 CHANNELS = ("BGR", "RGB", "gray")

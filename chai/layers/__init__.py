@@ -1,7 +1,8 @@
-"""The layer types: one file each, imported on first use.
+"""The layer types: a file for each, or for a family of small ones, imported on first use.
 
-Files are named after their type: ``InnerProduct`` is in ``inner_product.py``. Adding a file adds the type; nothing has
-to be registered. Files with a leading underscore hold code that several types share.
+A file is named after its type: ``InnerProduct`` is in ``inner_product.py``. Adding a file adds the type; nothing has to be
+registered but a type of a family. Files with a leading underscore hold code that several files share. The line after a type's
+name at the head of its file is what ``chai layers`` prints.
 """
 
 from __future__ import annotations
@@ -11,10 +12,31 @@ from functools import lru_cache
 from ..graph import Layer
 from ..util.paths import defined, modules
 
+FAMILIES = {  # files with several types
+    "convolution": "Convolution ConvolutionDepthwise DepthwiseConvolution",
+    "data": "AnnotatedData Data DenseImageData DummyData HDF5Data ImageData MemoryData WindowData",
+    "elementwise": "AbsVal BNLL Clip ELU Erf Exp HardSwish Log Swish TanH Threshold",
+    "identity": "Dropout Silence Split",
+    "losses": "Accuracy ContrastiveLoss EuclideanLoss HingeLoss InfogainLoss MultinomialLogisticLoss SigmoidCrossEntropyLoss "
+    "SoftmaxWithLoss",
+    "pairs": "Add Axpy Compare Mul Where",
+    "recurrent": "LSTM RNN",
+    "regions": "PSROIPooling RoiAlign ROIPooling",
+    "relu": "ReLU ReLU6",
+    "scale": "Bias Scale",
+    "selection": "BatchReindex Embed Filter",
+    "training": "DetectionEvaluate HDF5Output MultiBoxLoss SegmentationEvaluate YoloSeg YoloV3Loss Yolov3",
+    "yolo": "YoloDetectionOutput Yolov3DetectionOutput",
+}
+
 
 @lru_cache(maxsize=1)
 def _files() -> dict[str, str]:
-    return {stem.replace("_", ""): stem for stem in modules(__path__) if not stem.startswith("_")}
+    """Return the file of each type, by its name in small letters."""
+    own = {
+        stem.replace("_", ""): stem for stem in modules(__path__) if not stem.startswith("_") and stem not in FAMILIES
+    }
+    return own | {name: stem for stem, names in FAMILIES.items() for name in names.lower().split()}
 
 
 def find(name: str) -> type[Layer] | None:
@@ -37,4 +59,6 @@ def spelled(text: str) -> str | None:
 
 def types() -> list[str]:
     """Return the names of all layer types in alphabetical order."""
-    return sorted((name for stem in _files().values() for name in defined(__name__, stem, Layer)), key=str.lower)
+    files = _files()
+    names = {name for stem in files.values() for name in defined(__name__, stem, Layer) if name.lower() in files}
+    return sorted(names, key=str.lower)

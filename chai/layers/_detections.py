@@ -18,9 +18,7 @@ class DetectionLayer(Layer):
     """
 
     dynamic = True
-
-    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
-        return True  # rows have the numbers of their images
+    whole_batch = True  # rows have the numbers of their images
 
     def output_kind(self, top: Shape) -> OutputKind | None:
         return "boxes"

@@ -25,7 +25,6 @@ class AnchorFreeDetectionOutput(HeadLayer):
     it is the number itself. A class's score is its sigmoid.
     """
 
-    message = "anchor_free_detection_output_param"
     bottoms_allowed = (1, None)
 
     @dataclass(frozen=True)

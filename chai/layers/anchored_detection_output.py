@@ -20,7 +20,6 @@ class AnchoredDetectionOutput(HeadLayer):
     (2 * sigmoid(w, h))^2 * anchor, a class's score sigmoid(objectness) * sigmoid(class) or * softmax(classes).
     """
 
-    message = "anchored_detection_output_param"
     bottoms_allowed = (1, None)
 
     @dataclass(frozen=True)

@@ -19,7 +19,6 @@ class ArgMax(Layer):
     Without: (N, 1, top_k) of indices, or (N, 2, top_k) of indices and values if out_max_val.
     """
 
-    message = "argmax_param"
     indices = True
 
     @dataclass(frozen=True)

@@ -20,7 +20,6 @@ class BatchNorm(AffineLayer):
     With use_global_stats: false the batch's own mean and variance are used instead.
     """
 
-    message = "batch_norm_param"
     new_tops = rectifies = True
     bias_blob = 0
 

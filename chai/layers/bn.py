@@ -21,7 +21,6 @@ class BN(AffineLayer):
     y = slope * (x - mean) / sqrt(variance + eps) + bias.
     """
 
-    message = "bn_param"
     fork = "alexgkendall/caffe-segnet; hszhao/PSPNet"
 
     @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from ._pick import channels_refused, pick_channels, picks, writing
 class Concat(Layer):
     """All other axes must agree."""
 
-    message = "concat_param"
     new_tops = True
     bottoms_allowed = (1, None)
     merges_formats = True

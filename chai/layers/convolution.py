@@ -1,4 +1,9 @@
-"""Convolution: y[m] = b[m] + sum over c, i, j of w[m, c, i, j] * x[c, s*h + d*i - p, s*w + d*j - p]."""
+"""Convolutions.
+
+Convolution: y[m] = b[m] + sum over c, i, j of w[m, c, i, j] * x[c, s*h + d*i - p, s*w + d*j - p].
+ConvolutionDepthwise: a Convolution that multiplies each channel with weights of its own.
+DepthwiseConvolution: a Convolution with one group per channel.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +23,8 @@ from ._window import WindowLayer
 
 if TYPE_CHECKING:
     from ..tasks.conv import Conv
+from dataclasses import replace
+from typing import Any
 
 
 class Convolution(WindowLayer):
@@ -94,3 +101,30 @@ class Convolution(WindowLayer):
         return kernels.floats.convolution(
             bottoms[0], weights, bias, Filtering(self.window, self.params.group, rectified)
         )
+
+
+class ConvolutionDepthwise(Convolution):
+    """Has as many outputs as channels, and as many groups, whatever ``group`` is; other parameters are Convolution's.
+
+    The fork takes the channels for ``num_output`` without a word; OpenCV refuses another number, as here.
+    """
+
+    fork = "farmingyard/caffe-mobilenet"
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **named)
+        self.params = replace(self.params, group=max(self.params.num_output, 1))
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        tops = super().shapes(*bottoms)
+        if bottoms[0][1] != self.params.num_output:
+            raise self.wrong(
+                f"num_output {self.params.num_output} for {bottoms[0][1]} channels: both are the same here"
+            )
+        return tops
+
+
+class DepthwiseConvolution(Convolution):
+    """Type of forks that have a faster kernel for it; parameters and results are Convolution's."""
+
+    fork = "yonghenglh6/DepthwiseConvolution"

@@ -17,7 +17,6 @@ from ._pick import Sides, border_refused, pick_pixels, picks
 class Crop(Layer):
     """Only the size of the second bottom is used."""
 
-    message = "crop_param"
     bottoms_allowed = (2, 2)
     follows = True
 

@@ -21,8 +21,6 @@ class DecodedDetectionOutput(HeadLayer):
     number after the size, which multiplies them.
     """
 
-    message = "decoded_detection_output_param"
-
     @dataclass(frozen=True)
     class Params(HeadParams):
         """height and width of the network's input in pixels."""

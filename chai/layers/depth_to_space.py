@@ -15,7 +15,6 @@ class DepthToSpace(SquaresLayer):
     CRD: from channel (d * b + i) * b + j, as in PyTorch's PixelShuffle.
     """
 
-    message = "depth_to_space_param"
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
 
     @dataclass(frozen=True)

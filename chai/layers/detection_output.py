@@ -32,7 +32,6 @@ class DetectionOutput(DetectionLayer):
     (N, boxes of a pixel * 4, H, W) likewise, then the priors; boxes are ordered by map, box of a pixel, and pixel.
     """
 
-    message = "detection_output_param"
     bottoms_allowed = (3, None)
 
     @dataclass(frozen=True)

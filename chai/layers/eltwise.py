@@ -24,7 +24,6 @@ ROUNDING = 0.95  # of the top's step: what all roundings of partial sums may add
 class Eltwise(Layer):
     """Two bottoms or more, element by element."""
 
-    message = "eltwise_param"
     bottoms_allowed = (2, None)
     can_clamp = True
     new_tops = rectifies = True

@@ -12,7 +12,6 @@ from ..graph.params import axis_index
 class Flatten(Layer):
     """The top is a view of the bottom."""
 
-    message = "flatten_param"
     relays = True
 
     @dataclass(frozen=True)

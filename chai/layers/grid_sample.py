@@ -19,7 +19,6 @@ class GridSample(Layer):
     -1 and 1 are the map's ends: the centres of its last pixels with align_corners, else their edges.
     """
 
-    message = "grid_sample_param"
     fork = "ONNX"
     bottoms_allowed = (2, 2)
     new_tops = True

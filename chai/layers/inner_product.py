@@ -23,7 +23,6 @@ class InnerProduct(Layer):
     On an overlay it is a convolution whose kernel is the whole map.
     """
 
-    message = "inner_product_param"
     can_clamp = can_bend = True
     weighted = True
     new_tops = True

@@ -12,8 +12,6 @@ from ..graph.source import SourceLayer
 class Input(SourceLayer):
     """The tops are the network's inputs in the given shapes; ``forward`` accepts other shapes."""
 
-    message = "input_param"
-
     @dataclass(frozen=True)
     class Params:
         """One shape for all tops, or one per top."""
@@ -21,11 +19,14 @@ class Input(SourceLayer):
         shape: tuple[BlobShape, ...] = nested(BlobShape, repeated=True)
 
     def declared(self) -> list[Shape | None]:
-        shapes: list[Shape | None] = [s.dim for s in self.params.shape]
+        return self.of_tops([s.dim for s in self.params.shape] or [None])
+
+    def of_tops(self, shapes: list[Shape | None]) -> list[Shape | None]:
+        """Return one shape per top, of one for all or as many. Raises ShapeError for another number, and for an empty one."""
         if len(shapes) == 1:
             shapes *= len(self.tops)
-        if shapes and len(shapes) != len(self.tops):
+        if len(shapes) != len(self.tops):
             raise self.wrong(f"{len(self.tops)} tops but {len(shapes)} shapes")
         if any(d < 1 for s in shapes for d in s or ()):
             raise self.wrong("an input size must be at least 1")
-        return shapes or [None] * len(self.tops)
+        return shapes

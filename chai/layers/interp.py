@@ -17,7 +17,6 @@ class Interp(Layer):
     and gives size * z.
     """
 
-    message = "interp_param"
     fork = "hszhao/PSPNet"
 
     @dataclass(frozen=True)

@@ -22,7 +22,6 @@ class LayerNormParams:
 class LayerNorm(Layer):
     """y = (x - mean) / sqrt(mean of (x - mean)^2 + eps), as ONNX's LayerNormalization before scale and bias."""
 
-    message = "layer_norm_param"
     Params = LayerNormParams
     fork = "ONNX"
 

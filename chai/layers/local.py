@@ -14,7 +14,6 @@ from ..util.lazy_numpy import np
 class Local(Layer):
     """Weights (M, 1, C * k * k, OH * OW), bias (1, 1, M, OH * OW); sizes round down."""
 
-    message = "local_param"
     fork = "happynear/caffe-windows"
 
     @dataclass(frozen=True)

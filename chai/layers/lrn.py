@@ -8,6 +8,7 @@ from .. import kernels, tasks
 from ..blob import Array, Shape
 from ..graph import Arithmetic, Layer
 from ..graph.params import SIZE, choice, within
+from ..kernels import pooling
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
@@ -23,7 +24,6 @@ class LRN(Layer):
     WITHIN_CHANNEL takes Caffe's average pool of the squares (zero padding, clipped windows) and ignores k, which is 1.
     """
 
-    message = "lrn_param"
     own_format = keeps_sign = True
     error_sensitive = True  # large values are compressed, and so are their errors
 
@@ -69,8 +69,6 @@ class LRN(Layer):
         x = bottoms[0]
         p = self.params
         if p.norm_region == "WITHIN_CHANNEL":
-            from ..kernels import pooling  # channels are the usual region
-
             half = (p.local_size - 1) // 2
             window = Window((p.local_size, p.local_size), (1, 1), (half, half))
             size = x.shape[2:]

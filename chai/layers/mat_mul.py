@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..blob import Array, Shape, count, show
 from ..graph import Layer
 from ..util.lazy_numpy import np
-from ._broadcast import broadcast
+from .pairs import broadcast
 
 
 class MatMul(Layer):

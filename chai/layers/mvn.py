@@ -13,8 +13,6 @@ from ..util.lazy_numpy import np
 class MVN(Layer):
     """y = (x - mean) / (sqrt(mean of (x - mean)^2) + eps); without normalize_variance y = x - mean."""
 
-    message = "mvn_param"
-
     @dataclass(frozen=True)
     class Params:
         """across_channels: one mean per image instead of one per channel."""

@@ -16,8 +16,6 @@ from ..util.lazy_numpy import np
 class Normalize(Layer):
     """The squares are summed over channels, and over pixels too if across_spatial."""
 
-    message = "norm_param"
-
     @dataclass(frozen=True)
     class Params:
         """across_spatial: one norm per image instead of one per pixel; channel_shared: one scale for all channels."""

@@ -17,7 +17,6 @@ from ._pick import border_refused, pick_pixels, picks
 class Pad(Layer):
     """Every axis grows by its two paddings."""
 
-    message = "pad_param"
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
     follows = True
 

@@ -12,7 +12,6 @@ from ..graph.params import BlobShape, nested
 class Parameter(Layer):
     """Has no bottom; the top is the blob."""
 
-    message = "parameter_param"
     bottoms_allowed = (0, 0)
 
     @dataclass(frozen=True)

@@ -13,8 +13,6 @@ from ..util.lazy_numpy import np
 class Permute(Layer):
     """0, 2, 3, 1 turns NCHW into NHWC."""
 
-    message = "permute_param"
-
     @dataclass(frozen=True)
     class Params:
         """order[i] is the bottom's axis that becomes axis i; the other axes follow in their original order."""

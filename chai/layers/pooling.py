@@ -33,7 +33,6 @@ class Pooling(Layer):
     STOCHASTIC at TEST is the expected value of a pixel drawn with a probability proportional to it: sum of squares / sum.
     """
 
-    message = "pooling_param"
     new_tops = True
     tops_allowed = (1, 2)
     precision_expected = True

@@ -16,7 +16,6 @@ from ..util.lazy_numpy import np
 class Power(Layer):
     """Element by element."""
 
-    message = "power_param"
     new_tops = rectifies = True
     elementwise = True
 

@@ -20,7 +20,6 @@ from ._affine import affine_refused
 class PReLU(Layer):
     """Channels are axis 1."""
 
-    message = "prelu_param"
     follows = True
 
     @dataclass(frozen=True)

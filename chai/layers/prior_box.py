@@ -20,7 +20,6 @@ class PriorBox(Layer):
     aspect ratio a, s * sqrt(a) wide and s / sqrt(a) high.
     """
 
-    message = "prior_box_param"
     bottoms_allowed = (2, 2)
     constant = True
     new_tops = True

@@ -24,7 +24,6 @@ class Proposal(Layer):
     fork, whose quicksort is not stable, their order is undefined.
     """
 
-    message = "proposal_param"
     fork = "openvinotoolkit/training_toolbox_caffe"
     bottoms_allowed = (3, 3)
     tops_allowed = (1, 2)

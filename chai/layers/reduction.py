@@ -14,8 +14,6 @@ from ..util.lazy_numpy import np
 class Reduction(Layer):
     """coeff times the sum, sum of magnitudes, sum of squares, mean, ... over ``axis`` and all axes after it."""
 
-    message = "reduction_param"
-
     @dataclass(frozen=True)
     class Params:
         """ASUM sums magnitudes, SUMSQ squares. MAX, MIN and PROD are chai's own."""

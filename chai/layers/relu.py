@@ -1,4 +1,8 @@
-"""ReLU: max(x, 0) + negative_slope * min(x, 0)."""
+"""ReLUs.
+
+ReLU: max(x, 0) + negative_slope * min(x, 0).
+ReLU6: min(max(x, 0) + negative_slope * min(x, 0), 6).
+"""
 
 from __future__ import annotations
 
@@ -24,7 +28,6 @@ class ReLUParams:
 class ReLU(Layer):
     """Element by element."""
 
-    message = "relu_param"
     Params: ClassVar[type] = ReLUParams
     new_tops = elementwise = True
 
@@ -57,3 +60,21 @@ class ReLU(Layer):
             below *= np.float32(self.params.negative_slope)
             y += below
         return (y if self.most is None else np.minimum(y, np.float32(self.most), out=y),)
+
+
+@dataclass(frozen=True)
+class ReLU6Params:
+    """negative_slope 0 is the plain ReLU6."""
+
+    negative_slope: float = 0.0
+
+
+class ReLU6(ReLU):
+    """A separate type in MobileNet-YOLO."""
+
+    Params = ReLU6Params
+    fork = "eric612/MobileNet-YOLO"
+
+    @property
+    def most(self) -> float:
+        return 6.0

@@ -25,7 +25,6 @@ class Reorg(SquaresLayer):
     the top. (The fork swaps height and width; its maps are square.)
     """
 
-    message = "reorg_param"
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
 
     @dataclass(frozen=True)

@@ -15,8 +15,6 @@ class Reshape(SquaresLayer):
     pixelshuffler r above 1: channel (c * r + i) * r + j becomes pixel (i, j) of the r x r squares of channel c.
     """
 
-    message = "reshape_param"
-
     @dataclass(frozen=True)
     class Params:
         """shape replaces ``num_axes`` axes (-1: all) from ``axis``.

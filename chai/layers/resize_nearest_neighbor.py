@@ -16,7 +16,6 @@ class ResizeNearestNeighbor(RepeatLayer):
     align_corners: i * (size - 1) / (new size - 1), rounded half up, so that corners map to corners.
     """
 
-    message = "resize_nearest_neighbor_param"
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
 
     @dataclass(frozen=True)

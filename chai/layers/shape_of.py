@@ -11,15 +11,12 @@ class ShapeOf(Layer):
     """A blob of one axis: what ONNX's Shape returns to the caller, for the batch of this pass."""
 
     fork = "ONNX"
-    indices = True
+    indices = whole_batch = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if not bottoms[0]:
             raise self.wrong("a scalar has no axes")
         return ((len(bottoms[0]),),)
-
-    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
-        return True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (np.array(bottoms[0].shape, np.float32),)

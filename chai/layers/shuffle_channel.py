@@ -16,7 +16,6 @@ from ._pick import channels_refused, pick_channels, picks
 class ShuffleChannel(Layer):
     """Channels form a table of ``group`` rows, read column by column: 6 channels in 3 groups give 0 2 4 1 3 5."""
 
-    message = "shuffle_channel_param"
     fork = "farmingyard/ShuffleNet"
     follows = keeps_sign = True
 

@@ -17,7 +17,6 @@ from ._pick import channels_refused, pick_channels, picks
 class Slice(Layer):
     """One top per piece."""
 
-    message = "slice_param"
     tops_allowed = (1, None)
     keeps_format = True
 

@@ -17,7 +17,6 @@ from ..util.lazy_numpy import np
 class Softmax(Layer):
     """The maximum is subtracted first, so nothing overflows."""
 
-    message = "softmax_param"
     never_negative = True
 
     @dataclass(frozen=True)

@@ -17,8 +17,6 @@ class SPP(Layer):
     The top is the map of a single pooling, or (N, C * all their pixels) for several.
     """
 
-    message = "spp_param"
-
     @dataclass(frozen=True)
     class Params:
         """Number of poolings, and their method."""

@@ -12,7 +12,6 @@ from ..graph.params import within
 class Squeeze(Layer):
     """The top is a view of the bottom."""
 
-    message = "squeeze_param"
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
 
     @dataclass(frozen=True)

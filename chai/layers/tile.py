@@ -13,8 +13,6 @@ from ..util.lazy_numpy import np
 class Tile(Layer):
     """Two tiles of 1 2 are 1 2 1 2."""
 
-    message = "tile_param"
-
     @dataclass(frozen=True)
     class Params:
         """tiles is required."""

@@ -20,7 +20,6 @@ class Upsample(RepeatLayer):
     default scale is 1.
     """
 
-    message = "upsample_param"
     bottoms_allowed = (1, 2)
     fork = "alexgkendall/caffe-segnet; eric612/MobileNet-YOLO"
 

@@ -12,7 +12,6 @@ from ._repeat import RepeatLayer
 class UpsampleDarknet(RepeatLayer):
     """(N, C, H, W) to (N, C, H * stride, W * stride)."""
 
-    message = "upsample_darknet_param"
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
     keeps_sign = True
 

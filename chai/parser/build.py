@@ -16,12 +16,12 @@ from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
 from ..fixed import Precision
 from ..graph import Graph, Layer
 from ..graph.params import LossParams
-from ..graph.source import SourceLayer
-from ..graph.transform import Transform
+from ..graph.source import SourceLayer, Transform
 from ..limits import limits
 from ..plugins.loading import chosen
 from ..plugins.registry import Registry
 from ..util.suggest import did_you_mean, nearest
+from .assign import message_of
 from .fill import fill
 from .message import Message, parameters
 
@@ -186,7 +186,8 @@ def _make(message: Message, custom: Registry, network: str, phase: str) -> Layer
                     f"layer {name!r}: type {type!r} has no definition here{_code(code)}", layer=name, hint=hint
                 )
         else:
-            layer = cls(name, params=fill(cls.Params, message.get(cls.message) if cls.message else None))
+            own = message_of(type)
+            layer = cls(name, params=fill(cls.Params, message.get(own) if own else None))
             if layer.training_only:
                 layer.loss = fill(LossParams, message.get("loss_param"))
         precision = message.get("precision_param") or message.get("quantization_param")  # the latter: Ristretto's name

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..graph import Graph, Layer
-from ..layers.dropout import Dropout
-from ..layers.split import Split
+from ..layers.identity import Dropout, Split
 from ._edit import reading
 
 

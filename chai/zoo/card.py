@@ -8,7 +8,7 @@ from ..images.preprocess import Preprocess, from_transform
 
 if TYPE_CHECKING:
     from ..detect.head import Head
-    from ..graph.transform import Transform
+    from ..graph.source import Transform
     from .published import Published
 
 DEFAULT = Preprocess()

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from chai.graph import Composed, Graph, Layer
-from chai.layers.abs_val import AbsVal
 from chai.layers.convolution import Convolution
+from chai.layers.elementwise import AbsVal
 from chai.layers.eltwise import Eltwise
 from chai.layers.relu import ReLU
 

@@ -12,12 +12,11 @@ from chai.kernels.native.build import machine
 from chai.kernels.native.chain import NativeChain
 from chai.kernels.native.library import variant as find
 from chai.layers.batch_norm import BatchNorm
-from chai.layers.bias import Bias
 from chai.layers.eltwise import Eltwise
 from chai.layers.power import Power
 from chai.layers.prelu import PReLU
 from chai.layers.relu import ReLU
-from chai.layers.scale import Scale
+from chai.layers.scale import Bias, Scale
 from tests.conftest import examples
 
 from .common import VARIANTS, numbers, used

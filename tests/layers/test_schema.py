@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import MISSING, fields
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 import pytest
 
 from chai import layers
+from chai.graph import Layer
 from chai.graph.params import BlobShape, Filler, LossParams, NoParams
-from chai.graph.transform import Transform
+from chai.graph.source import Transform
 from chai.parser import schema
+from chai.parser.assign import message_of
 
 # What a layer has no use for, and why it may be ignored.
 IGNORED = {
@@ -99,8 +102,8 @@ def messages() -> dict[tuple[str, type], None]:
     for name in layers.types():
         cls = layers.find(name)
         assert cls is not None
-        if cls.message is not None:
-            pairs[of_layers[cls.message].message, cls.Params] = None
+        if (own := message_of(name)) is not None:
+            pairs[of_layers[own].message, cls.Params] = None
     queue = list(pairs)
     while queue:
         message, params = queue.pop()
@@ -185,16 +188,16 @@ def test_types_that_read_no_message() -> None:
         return name.lower().replace("_", "")
 
     own = {plain(f.removesuffix("_param")) for f in schema.fields("LayerParameter") if f.endswith("_param")}
-    names = {n for n in layers.types() if layers.find(n).message is None and plain(n) in own}
+    names = {n for n in layers.types() if message_of(n) is None and plain(n) in own}
     # multibox_loss_param, MultiBoxLoss: the same when read without underscores
     assert names == UNREAD | {"MultiBoxLoss"}
     for name in layers.types():
         cls = layers.find(name)
-        assert (cls.message is None) == (cls.Params is NoParams), name
+        assert (message_of(name) is None) == (cls.Params is NoParams), name
 
 
 def test_shared_messages_are_the_ones_meant() -> None:
-    read = {n: layers.find(n).message for n in layers.types() if layers.find(n).message}
+    read = {n: m for n in layers.types() if (m := message_of(n))}
     odd = {n: m for n, m in read.items() if m.removesuffix("_param").replace("_", "") != n.lower()}
     assert odd == {
         "AnnotatedData": "data_param",
@@ -212,3 +215,13 @@ def test_shared_messages_are_the_ones_meant() -> None:
 def test_the_messages_inside() -> None:
     assert {("BlobShape", BlobShape), ("FillerParameter", Filler)} <= set(CASES)
     assert any(message == "NonMaximumSuppressionParameter" for message, _ in CASES)
+
+
+def test_families_are_what_their_files_define() -> None:
+    """Each type that is listed is a layer there, with a line at the head of the file, which lists no others."""
+    for stem, names in layers.FAMILIES.items():
+        module = import_module(f"chai.layers.{stem}")
+        heads = [line.partition(": ")[0] for line in (module.__doc__ or "").splitlines()[1:] if line]
+        assert {*heads} == {*names.split()}, stem
+        for name in names.split():
+            assert issubclass(vars(module)[name], Layer) and vars(module)[name].__module__ == module.__name__

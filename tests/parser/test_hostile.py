@@ -13,7 +13,8 @@ import pytest
 from chai import layers
 from chai.errors import ChaiError, ParseError
 from chai.graph import Graph
-from chai.graph.transform import Transform
+from chai.graph.source import Transform
+from chai.parser.assign import message_of
 from chai.parser.caffemodel import Weights, check_fit
 from chai.parser.load import load_graph
 from chai.parser.schema import fields
@@ -219,9 +220,10 @@ def integer_fields() -> list[tuple[str, str, tuple[str, ...]]]:
     for type in layers.types():
         cls = layers.find(type)
         assert cls is not None
-        if cls.message is not None and not cls.training_only:  # tests/layers/test_losses.py
-            message = fields("LayerParameter")[cls.message].message
-            places += [(type, cls.message, path) for path in integers(cls.Params, message)]
+        own = message_of(type)
+        if own is not None and not cls.training_only:  # tests/layers/test_losses.py
+            message = fields("LayerParameter")[own].message
+            places += [(type, own, path) for path in integers(cls.Params, message)]
     return places
 
 

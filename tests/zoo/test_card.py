@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chai import ParseError, Preprocess
-from chai.graph.transform import Transform
+from chai.graph.source import Transform
 from chai.zoo import card_file as cards
 from chai.zoo.card import Card
 

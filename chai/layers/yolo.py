@@ -1,8 +1,15 @@
-"""Base of the YOLO detection layers: boxes of grids, and their suppression over all classes."""
+"""Detection layers of forks for YOLO: boxes of grids, and their suppression over all classes.
+
+YoloDetectionOutput: YOLOv2's boxes after thresholds and suppression.
+Yolov3DetectionOutput: YOLOv3's boxes after thresholds and suppression.
+"""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..blob import Array, Shape, count, show
+from ..graph.params import SIZE, within
 from ..kernels.boxes import Suppression, suppress
 from ..util.lazy_numpy import np
 from ._detections import DetectionLayer, around, few, rows_of, table
@@ -85,3 +92,92 @@ class YoloLayer(DetectionLayer):
 def by_cell(values: Array) -> Array:
     """Reorder (N, boxes of a cell, H, W, k) to (N, H * W * boxes of a cell, k)."""
     return values.transpose(0, 2, 3, 1, 4).reshape(len(values), count(values.shape[1:-1]), values.shape[-1])
+
+
+class YoloDetectionOutput(YoloLayer):
+    """A box's size is relative to (W, H).
+
+    Its label is the most likely class, its score sigmoid(objectness) * softmax(class); it is a candidate if the score
+    reaches confidence_threshold. A second bottom is another grid with the same anchors.
+    """
+
+    bottoms_allowed = (1, 2)
+
+    @dataclass(frozen=True)
+    class Params:
+        """biases are the anchors' widths and heights in cells."""
+
+        num_classes: int = within(1, SIZE, 20)
+        num_box: int = within(1, SIZE, 5)
+        coords: int = within(4, 4, 4)
+        confidence_threshold: float = 0.01
+        nms_threshold: float = within(0, 1e6, 0.45)
+        biases: tuple[float, ...] = ()
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        p = self.params
+        if len(p.biases) < 2 * p.num_box:
+            raise self.wrong(f"{len(p.biases)} biases for {p.num_box} boxes; expected {2 * p.num_box}")
+        return super().shapes(*bottoms)
+
+    def candidates(self, x: Array, i: int) -> tuple[Array, Array]:
+        values, boxes = self.grid(x, np.array(self.params.biases[: 2 * self.params.num_box], np.float32))
+        share = np.exp(values[..., 5:] - values[..., 5:].max(-1, keepdims=True))
+        share *= sigmoid(values[..., 4:5]) / share.sum(-1, keepdims=True)
+        return boxes, share
+
+    def chosen(self, scores: Array) -> tuple[Array, Array]:
+        box = np.flatnonzero(scores.max(1) >= np.float32(self.params.confidence_threshold))
+        return box, scores.argmax(1)[box]
+
+
+class Yolov3DetectionOutput(YoloLayer):
+    """A box's size is relative to (W, H) * anchors_scale.
+
+    A class's score is sigmoid(objectness) * sigmoid(class); each one above confidence_threshold is a candidate.
+    """
+
+    bottoms_allowed = (1, None)
+
+    @dataclass(frozen=True)
+    class Params:
+        """biases are the anchors' widths and heights in pixels; mask holds the anchors' indices, grid by grid.
+
+        anchors_scale: pixels per cell, one number per grid.
+        """
+
+        num_classes: int = within(1, SIZE, 20)
+        num_box: int = within(1, SIZE, 3)
+        confidence_threshold: float = 0.01
+        nms_threshold: float = within(0, 1e6, 0.45)
+        biases: tuple[float, ...] = ()
+        anchors_scale: tuple[int, ...] = within(1, SIZE, ())
+        mask_group_num: int = within(1, SIZE, 2)
+        mask: tuple[int, ...] = within(0, SIZE, ())
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        p = self.params
+        grids = p.mask_group_num
+        if len(bottoms) != grids or len(p.anchors_scale) != grids:
+            raise self.wrong(
+                f"{len(bottoms)} bottoms and {len(p.anchors_scale)} anchors_scale for mask_group_num {grids}"
+            )
+        if len(p.mask) != grids * p.num_box or max(p.mask) >= len(p.biases) // 2:
+            raise self.wrong(
+                f"mask {list(p.mask)}: expected {p.num_box} of {len(p.biases) // 2} anchors for each of {grids} grids"
+            )
+        return super().shapes(*bottoms)
+
+    def candidates(self, x: Array, i: int) -> tuple[Array, Array]:
+        p = self.params
+        anchors = np.array(p.biases, np.float32)[: len(p.biases) // 2 * 2].reshape(-1, 2)
+        mask = np.array(p.mask).reshape(p.mask_group_num, -1)[i]
+        values, boxes = self.grid(x, anchors[mask], p.anchors_scale[i])
+        return boxes, sigmoid(values[..., 4:5]) * sigmoid(values[..., 5:])
+
+    def chosen(self, scores: Array) -> tuple[Array, Array]:
+        if self.params.nms_threshold < 0.99:  # a box suppresses its own copies: only its best class can be kept
+            best = scores.argmax(1)
+            scores = np.where(np.arange(scores.shape[1]) == best.reshape(-1, 1), scores, -np.inf)
+        box, label = np.nonzero(scores > np.float32(self.params.confidence_threshold))
+        return box, label

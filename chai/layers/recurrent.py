@@ -1,4 +1,8 @@
-"""Base of LSTM and RNN: steps in time with a state."""
+"""Steps in time with a state.
+
+LSTM: long short-term memory, without peepholes.
+RNN: a state through tanh, and an output through tanh.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from ..graph import Layer
 from ..graph.params import Filler, nested, within
 from ..util.lazy_numpy import np
 from ..util.log import logger
+from .sigmoid import sigmoid
 
 log = logger("chai.layers")
 
@@ -37,6 +42,7 @@ class RecurrentLayer(Layer):
         expose_hidden: bool = False
 
     carries_state = True
+    whole_batch = True  # the first axis is time
     gates: ClassVar[int]  # rows of the weights per output
     states: ClassVar[int]  # number of state blobs
 
@@ -59,9 +65,6 @@ class RecurrentLayer(Layer):
             if shape != state:
                 raise self.wrong(f"a state of {show(shape)}, expected {show(state)}")
         return ((*x[:2], p.num_output), *(state,) * hidden)
-
-    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
-        return True  # the first axis is time
 
     def _constant(self, bottoms: Sequence[object]) -> bool:
         """Return whether there is an input for all steps."""
@@ -124,3 +127,44 @@ class RecurrentLayer(Layer):
     ) -> tuple[Array, tuple[Array, ...]]:
         """Return a step's output and state from the sum of its inputs (N, gates * num_output)."""
         raise NotImplementedError(self.type)
+
+
+class LSTM(RecurrentLayer):
+    """c = cont * f * c_before + i * g, h = o * tanh(c), with gates i, f, o by sigmoid and g by tanh, in this order.
+
+    Blobs: weights of x (4 * D, I) and their bias (4 * D,), weights of the input for all steps if there is one,
+    weights of h (4 * D, D). State: h, c.
+    """
+
+    gates = 4
+    states = 2
+
+    def step(
+        self, gates: Array, mark: Array, state: tuple[Array, ...], weights: list[Array]
+    ) -> tuple[Array, tuple[Array, ...]]:
+        *doors, g = np.split(gates, 4, 1)
+        i, f, o = map(sigmoid, doors)
+        c = mark * f * state[1] + i * np.tanh(g)
+        h = o * np.tanh(c)
+        return h, (h, c)
+
+
+class RNN(RecurrentLayer):
+    """h = tanh(W_xh x + b_h + W_hh (cont * h_before)), o = tanh(W_ho h + b_o).
+
+    Blobs: W_xh (D, I), b_h (D,), weights of the input for all steps if there is one, W_hh (D, D), W_ho (D, D), b_o (D,).
+    State: h.
+    """
+
+    gates = 1
+    states = 1
+
+    def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        d = self.params.num_output
+        return (*super().weight_shapes(*bottoms), (d, d), (d,))
+
+    def step(
+        self, gates: Array, mark: Array, state: tuple[Array, ...], weights: list[Array]
+    ) -> tuple[Array, tuple[Array, ...]]:
+        h = np.tanh(gates)
+        return np.tanh(h @ weights[0].T + weights[1]), (h,)

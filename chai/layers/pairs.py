@@ -1,0 +1,130 @@
+"""Arithmetic of two blobs or three, of which numpy's rule repeats the smaller ones.
+
+Add: the sum of two blobs.
+Axpy: a * x + y, with one factor a per image and channel.
+Compare: 1 where the numbers of two blobs are in a relation, else 0.
+Mul: the product of two blobs.
+Where: numbers of one blob or another, place by place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from .. import tasks
+from ..blob import Array, Shape, on_device, show
+from ..graph import Arithmetic, Layer
+from ..graph.params import choice
+from ..overlay import Overlay
+from ..tasks import Task
+from ..util.lazy_numpy import np
+
+
+def pair_refused(layer: Layer, overlay: Overlay, operation: str, first: Shape, second: Shape) -> str | None:
+    """Return why the overlay cannot compute an operation of two blobs, of which one may be a vector; None if it can."""
+    if operation not in getattr(tasks.find("eltwise").limits(overlay), "operations", ()):
+        return layer.without_unit
+    if layer.slopes is not None or (layer.slope and operation != "SUM"):
+        return "a ReLU with slopes after it"
+    one, two = sorted((on_device(first), on_device(second)), key=lambda shape: shape[2:], reverse=True)
+    if len(one) != 4 or one[:2] != two[:2] or two[2:] not in (one[2:], (1, 1)):
+        return f"{show(first)} and {show(second)} are no two maps of one shape, nor a map and a number for each of its channels"
+    sizes = {"size": max(one[2:]), "channels": one[1]}
+    return layer.beyond(overlay, "eltwise", operation=operation, vector=one != two, leaky=bool(layer.slope), **sizes)
+
+
+def broadcast(layer: Layer, problem: str, *shapes: Shape) -> Shape:
+    """Return the shape that these have together by numpy's rule. Raises ShapeError, with ``problem``, if they have none."""
+    try:
+        return tuple(map(int, np.broadcast_shapes(*shapes)))
+    except ValueError:
+        raise layer.wrong(f"{problem}: axes must be equal or 1") from None
+
+
+class PairLayer(Layer):
+    """Two bottoms, aligned at their last axes; a missing axis, or one of length 1, is repeated.
+
+    So does TensorFlow, the origin of networks with Add and Mul.
+    """
+
+    bottoms_allowed = (2, 2)
+    follows = own_format = True
+    operation: ClassVar[str | None] = None  # Caffe's name of what an overlay computes for it
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        return (broadcast(self, f"{show(bottoms[0])} and {show(bottoms[1])} do not face each other", *bottoms),)
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        return self.without_unit if self.operation is None else pair_refused(self, overlay, self.operation, *bottoms)
+
+    def lower(self, target: Arithmetic) -> list[Task]:
+        assert self.operation is not None
+        return [target.pair(self, self.operation)]
+
+
+class Add(PairLayer):
+    fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+    pointwise = True
+    operation = "SUM"
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (bottoms[0] + bottoms[1],)
+
+
+class Mul(PairLayer):
+    fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+    pointwise = True
+    operation = "PROD"
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (bottoms[0] * bottoms[1],)
+
+
+class Compare(PairLayer):
+    """Truth values as float32, as of ONNX's Greater, Less and Equal."""
+
+    fork = "ONNX"
+    indices = never_negative = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """The relation of the first bottom to the second."""
+
+        operation: str = choice("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "EQUAL", default="GREATER")
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        compare: Any = getattr(np, self.params.operation.lower())
+        return (compare(*bottoms).astype(np.float32),)
+
+
+class Where(Layer):
+    """Each number is that of bottom 1 where bottom 0 is not 0, else that of bottom 2; axes that are missing or 1 are repeated."""
+
+    bottoms_allowed = (3, 3)
+    new_tops = True
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        return (broadcast(self, f"{', '.join(map(show, bottoms))} do not face each other", *bottoms),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (np.where(bottoms[0] != 0, bottoms[1], bottoms[2]),)
+
+
+class Axpy(Layer):
+    """Bottoms: a (N, C) or (N, C, 1, 1), x and y of the same shape (N, C, ...)."""
+
+    fork = "hujie-frank/SENet"
+    bottoms_allowed = (3, 3)
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        a, x, y = bottoms
+        if x != y or len(x) < 2 or a not in (x[:2], (*x[:2], 1, 1)):
+            raise self.wrong(
+                f"{show(a)} * {show(x)} + {show(y)}: expected one factor per image and channel of two equal blobs"
+            )
+        return (x,)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        a, x, y = bottoms
+        return (a.reshape(*x.shape[:2], *(1,) * (x.ndim - 2)) * x + y,)
