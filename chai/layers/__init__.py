@@ -13,19 +13,31 @@ from ..graph import Layer
 from ..util.paths import defined, modules
 
 FAMILIES = {  # files with several types
+    "borders": "Crop Pad",
+    "channels": "ShuffleChannel Slice",
     "convolution": "Convolution ConvolutionDepthwise DepthwiseConvolution",
     "data": "AnnotatedData Data DenseImageData DummyData HDF5Data ImageData MemoryData WindowData",
     "elementwise": "AbsVal BNLL Clip ELU Erf Exp HardSwish Log Swish TanH Threshold",
+    "heads": "AnchorFreeDetectionOutput AnchoredDetectionOutput DecodedDetectionOutput",
     "identity": "Dropout Silence Split",
     "losses": "Accuracy ContrastiveLoss EuclideanLoss HingeLoss InfogainLoss MultinomialLogisticLoss SigmoidCrossEntropyLoss "
     "SoftmaxWithLoss",
-    "pairs": "Add Axpy Compare Mul Where",
+    "norms": "LayerNorm MVN Normalize",
+    "pairs": "Add Axpy Compare MatMul Mul Where",
+    "priors": "PriorBox Proposal",
+    "pyramids": "ICNetSubgraph SPP",
     "recurrent": "LSTM RNN",
+    "reduction": "ArgMax Reduction",
     "regions": "PSROIPooling RoiAlign ROIPooling",
     "relu": "ReLU ReLU6",
+    "repeat": "ResizeNearestNeighbor UpsampleDarknet",
+    "resize": "GridSample Interp Resize",
     "scale": "Bias Scale",
     "selection": "BatchReindex Embed Filter",
+    "shapes": "Permute ShapeOf Squeeze Tile",
+    "squares": "DepthToSpace Reorg",
     "training": "DetectionEvaluate HDF5Output MultiBoxLoss SegmentationEvaluate YoloSeg YoloV3Loss Yolov3",
+    "windows": "Im2col Local",
     "yolo": "YoloDetectionOutput Yolov3DetectionOutput",
 }
 

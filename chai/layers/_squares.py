@@ -15,8 +15,8 @@ from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from ._pick import channels_refused, pick_channels, picks
-from ._repeat import upsample_refused
 from ._window import conv_refused
+from .repeat import upsample_refused
 
 
 class Squares:

@@ -9,7 +9,7 @@ from ..fixed import Centred
 from ..graph.fillers import EXACT
 from ..graph.params import Filler, choice, nested, within
 from ..util.lazy_numpy import np
-from ._affine import AffineLayer
+from .batch_norm import AffineLayer
 
 
 class BN(AffineLayer):

@@ -17,9 +17,9 @@ from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from ._pick import writing
-from ._repeat import upsample_refused
 from ._squares import Squares
 from ._window import WindowLayer
+from .repeat import upsample_refused
 
 if TYPE_CHECKING:
     from ..tasks.conv import Conv

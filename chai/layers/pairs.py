@@ -3,6 +3,7 @@
 Add: the sum of two blobs.
 Axpy: a * x + y, with one factor a per image and channel.
 Compare: 1 where the numbers of two blobs are in a relation, else 0.
+MatMul: products of the matrices in the last two axes of two blobs.
 Mul: the product of two blobs.
 Where: numbers of one blob or another, place by place.
 """
@@ -12,26 +13,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .. import tasks
-from ..blob import Array, Shape, on_device, show
+from ..blob import Array, Shape, count, show
 from ..graph import Arithmetic, Layer
 from ..graph.params import choice
 from ..overlay import Overlay
 from ..tasks import Task
 from ..util.lazy_numpy import np
-
-
-def pair_refused(layer: Layer, overlay: Overlay, operation: str, first: Shape, second: Shape) -> str | None:
-    """Return why the overlay cannot compute an operation of two blobs, of which one may be a vector; None if it can."""
-    if operation not in getattr(tasks.find("eltwise").limits(overlay), "operations", ()):
-        return layer.without_unit
-    if layer.slopes is not None or (layer.slope and operation != "SUM"):
-        return "a ReLU with slopes after it"
-    one, two = sorted((on_device(first), on_device(second)), key=lambda shape: shape[2:], reverse=True)
-    if len(one) != 4 or one[:2] != two[:2] or two[2:] not in (one[2:], (1, 1)):
-        return f"{show(first)} and {show(second)} are no two maps of one shape, nor a map and a number for each of its channels"
-    sizes = {"size": max(one[2:]), "channels": one[1]}
-    return layer.beyond(overlay, "eltwise", operation=operation, vector=one != two, leaky=bool(layer.slope), **sizes)
+from .scale import pair_refused
 
 
 def broadcast(layer: Layer, problem: str, *shapes: Shape) -> Shape:
@@ -128,3 +116,32 @@ class Axpy(Layer):
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         a, x, y = bottoms
         return (a.reshape(*x.shape[:2], *(1,) * (x.ndim - 2)) * x + y,)
+
+
+class MatMul(Layer):
+    """(..., M, K) times (..., K, N) is (..., M, N), as in ONNX; axes before these are repeated where they are missing or 1.
+
+    A bottom of one axis is a row if it is the first, a column if it is the second, and has no axis in the top.
+    """
+
+    bottoms_allowed = (2, 2)
+    new_tops = True
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        x, y = bottoms
+        if not x or not y:
+            raise self.wrong("a scalar is no matrix")
+        left, right = x if len(x) > 1 else (1, *x), y if len(y) > 1 else (*y, 1)
+        if left[-1] != right[-2]:
+            raise self.wrong(f"{left[-1]} columns of {show(x)} do not face {right[-2]} rows of {show(y)}")
+        lead = broadcast(self, f"the matrices of {show(x)} and {show(y)} do not pair", left[:-2], right[:-2])
+        return ((*lead, *left[-2:-1][: len(x) - 1], *right[-1:][: len(y) - 1]),)
+
+    def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
+        return count(tops[0]) * bottoms[0][-1]
+
+    def images_alone(self, bottoms: tuple[Shape, ...]) -> bool:
+        return all(len(bottom) > 2 for bottom in bottoms)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (np.asarray(np.matmul(*bottoms)),)

@@ -1,14 +1,22 @@
-"""Resize: maps of another size, by nearest, linear or cubic interpolation, with every rule of ONNX for coordinates."""
+"""Maps of another size.
+
+Resize: maps of another size, by nearest, linear or cubic interpolation, with every rule of ONNX for coordinates.
+GridSample: a map read at places that another blob has, as by torch.nn.functional.grid_sample.
+Interp: bilinear resizing of a map.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 
 from ..blob import Array, Shape, show
 from ..errors import ModelError
+from ..graph import Layer
 from ..graph.params import SIZE, choice, within
 from ..util.lazy_numpy import np
-from ._repeat import RepeatLayer
+from .repeat import RepeatLayer
 
 RULES = (
     "HALF_PIXEL",
@@ -150,3 +158,128 @@ def cubic_weight(distance: Array, a: float) -> Array:
     near = ((a + 2) * d - (a + 3)) * d * d + 1
     far = ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+class GridSample(Layer):
+    """Bottoms: maps (N, C, ...) of any number of axes, and places (N, ..., axes), the last axis of the map first.
+
+    -1 and 1 are the map's ends: the centres of its last pixels with align_corners, else their edges.
+    """
+
+    fork = "ONNX"
+    bottoms_allowed = (2, 2)
+    new_tops = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """Interpolation, and what is outside the map: 0, its nearest pixel, or the map mirrored."""
+
+        mode: str = choice("LINEAR", "NEAREST", "CUBIC", default="LINEAR")
+        outside: str = choice("ZEROS", "BORDER", "REFLECTION", default="ZEROS")
+        align_corners: bool = False
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        maps, places = bottoms
+        if len(maps) < 3 or len(places) != len(maps) or places[0] != maps[0] or places[-1] != len(maps) - 2:
+            raise self.wrong(
+                f"maps {show(maps)} and places {show(places)}; expected as many axes and images, and a number for each axis"
+            )
+        return ((*maps[:2], *places[1:-1]),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        maps, places = bottoms
+        n, c, *sizes = maps.shape
+        y = np.zeros(self.shapes(maps.shape, places.shape)[0], np.float32)
+        for image, at, out in zip(maps.reshape(n, c, -1), places.reshape(n, -1, len(sizes)), y.reshape(n, c, -1)):
+            axes = [[*self._taps(at[:, -1 - i].astype(np.float64), size)] for i, size in enumerate(sizes)]
+            for taps in product(*axes):
+                index, weight = np.zeros(len(at), np.intp), np.ones(len(at))
+                for size, (pixel, share) in zip(sizes, taps):
+                    index, weight = index * size + pixel, weight * share
+                out += image[:, index] * weight.astype(np.float32)
+        return (y,)
+
+    def _taps(self, places: Array, size: int) -> Iterator[tuple[Array, Array]]:
+        """Yield the pixels of an axis that are read at these places, and their weights (0 outside the map)."""
+        p = self.params
+        at = (places + 1) / 2 * (size - 1) if p.align_corners else ((places + 1) * size - 1) / 2
+        at = np.where(np.isfinite(at), at, -1e9)
+        at = self._inside(np.rint(at) if p.mode == "NEAREST" else at, size)
+        first = np.floor(at)
+        for tap in {"NEAREST": (0,), "LINEAR": (0, 1), "CUBIC": (-1, 0, 1, 2)}[p.mode]:
+            pixel, distance = first + tap, np.abs(at - first - tap)
+            weight = cubic_weight(distance, -0.75) if p.mode == "CUBIC" else 1 - distance
+            if p.outside == "ZEROS":
+                weight = np.where((pixel < 0) | (pixel >= size), 0, weight)
+            else:
+                pixel = self._inside(pixel, size)
+            yield np.clip(pixel, 0, size - 1).astype(np.intp), weight
+
+    def _inside(self, at: Array, size: int) -> Array:
+        """Return places of which those outside the map are moved into it."""
+        low, high = (0.0, size - 1.0) if self.params.align_corners else (-0.5, size - 0.5)
+        if self.params.outside == "ZEROS":
+            return at
+        outside = (at < low) | (at > high)
+        if self.params.outside == "BORDER":
+            return np.where(outside, np.clip(at, 0, size - 1), at)
+        if high == low:
+            return np.zeros_like(at)
+        turn = (at - low) % (2 * (high - low))
+        mirrored = low + np.minimum(turn, 2 * (high - low) - turn)
+        return np.where(outside, mirrored, at)
+
+
+class Interp(Layer):
+    """Corners are aligned: zoom_factor z turns size into (size - 1) * z + 1, shrink_factor s into (size - 1) / s + 1.
+
+    A single factor has priority over height and width, and these over both factors; full_zoom_factor (Synopsys) comes last
+    and gives size * z.
+    """
+
+    fork = "hszhao/PSPNet"
+
+    @dataclass(frozen=True)
+    class Params:
+        """shrink_factor and zoom_factor, or height and width, or full_zoom_factor; pads are at most 0 and crop the bottom."""
+
+        height: int | None = within(1, SIZE)
+        width: int | None = within(1, SIZE)
+        zoom_factor: int | None = within(1, SIZE)
+        shrink_factor: int | None = within(1, SIZE)
+        pad_beg: int = within(-SIZE, 0, 0)
+        pad_end: int = within(-SIZE, 0, 0)
+        full_zoom_factor: int | None = within(1, SIZE)
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        n, c, *old = self.spatial(bottoms[0])
+        p = self.params
+        size = [d + p.pad_beg + p.pad_end for d in old]
+        if min(size) < 1:
+            raise self.wrong(f"pad_beg {p.pad_beg} and pad_end {p.pad_end} leave nothing of {show(tuple(old))}")
+        zoom, shrink = p.zoom_factor, p.shrink_factor
+        if p.height and p.width and bool(zoom) == bool(shrink):
+            return ((n, c, p.height, p.width),)
+        if zoom or shrink:
+            size = [(d - 1) // (shrink or 1) + 1 for d in size]
+            return ((n, c, *((d - 1) * (zoom or 1) + 1 for d in size)),)
+        if not p.full_zoom_factor:
+            raise self.wrong("the new size is missing", hint="height and width, zoom_factor or shrink_factor")
+        return ((n, c, *(d * p.full_zoom_factor for d in size)),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x, begin = bottoms[0], -self.params.pad_beg
+        out = self.shapes(x.shape)[0][2:]
+        h, w = (d + self.params.pad_end for d in x.shape[2:])
+        return (resize(x[:, :, begin:h, begin:w], out),)
+
+
+def resize(x: Array, out: Shape) -> Array:
+    """Resize x (N, C, H, W) to (N, C, *out), linearly: pixel i samples i * (size - 1) / (new size - 1), or 0 if new size is 1."""
+    for axis, new in ((2, out[0]), (3, out[1])):
+        old = x.shape[axis]
+        place = np.arange(new, dtype=np.float32) * np.float32((old - 1) / (new - 1) if new > 1 else 0)
+        first = np.minimum(place.astype(np.intp), old - 1)
+        weight = (place - first).reshape(-1, *(1,) * (3 - axis)).astype(np.float32)
+        x = (1 - weight) * np.take(x, first, axis) + weight * np.take(x, np.minimum(first + 1, old - 1), axis)
+    return x

@@ -9,16 +9,28 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from .. import kernels
-from ..blob import Array, Shape, show
-from ..graph import Arithmetic
+from .. import kernels, tasks
+from ..blob import Array, Shape, on_device, show
+from ..graph import Arithmetic, Layer
 from ..graph.params import Filler, axis_index, nested, within
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
 from ..util.lazy_numpy import np
-from ._affine import AffineLayer
-from .pairs import pair_refused
+from .batch_norm import AffineLayer
+
+
+def pair_refused(layer: Layer, overlay: Overlay, operation: str, first: Shape, second: Shape) -> str | None:
+    """Return why the overlay cannot compute an operation of two blobs, of which one may be a vector; None if it can."""
+    if operation not in getattr(tasks.find("eltwise").limits(overlay), "operations", ()):
+        return layer.without_unit
+    if layer.slopes is not None or (layer.slope and operation != "SUM"):
+        return "a ReLU with slopes after it"
+    one, two = sorted((on_device(first), on_device(second)), key=lambda shape: shape[2:], reverse=True)
+    if len(one) != 4 or one[:2] != two[:2] or two[2:] not in (one[2:], (1, 1)):
+        return f"{show(first)} and {show(second)} are no two maps of one shape, nor a map and a number for each of its channels"
+    sizes = {"size": max(one[2:]), "channels": one[1]}
+    return layer.beyond(overlay, "eltwise", operation=operation, vector=one != two, leaky=bool(layer.slope), **sizes)
 
 
 class BroadcastLayer(AffineLayer):

@@ -9,7 +9,7 @@ from ..blob import Array, Shape, show
 from ..errors import ModelError
 from ..graph.params import size
 from ..util.lazy_numpy import np
-from ._repeat import RepeatLayer
+from .repeat import RepeatLayer
 
 
 class Upsample(RepeatLayer):

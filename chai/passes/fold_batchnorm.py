@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from ..graph import Graph, Layer
-from ..layers._affine import AffineLayer
+from ..layers.batch_norm import AffineLayer
 from ..layers.convolution import Convolution
 from ..layers.scale import Scale
 from ..util.data.malloc import Room

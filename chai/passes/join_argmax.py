@@ -9,9 +9,9 @@ from dataclasses import replace
 
 from ..blob import Array, Shape
 from ..graph import Arithmetic, Graph, Layer
-from ..layers.arg_max import ArgMax
-from ..layers.crop import Crop
+from ..layers.borders import Crop
 from ..layers.deconvolution import Deconvolution
+from ..layers.reduction import ArgMax
 from ..overlay import Overlay
 from ..tasks import Task, find
 

@@ -11,7 +11,7 @@ import pytest
 
 import chai
 from chai.fixed import Format
-from chai.layers.mvn import MVN
+from chai.layers.norms import MVN
 from chai.offload.schedule import DeviceStep, HostStep, Pack, Unpack
 from chai.offload.scheduling import insert_pack_unpack
 from tests.passes.common import AVE, CONV, DEEP, dims, network

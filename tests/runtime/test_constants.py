@@ -12,7 +12,7 @@ import pytest
 import chai
 import chai.pycaffe as caffe
 from chai.artifact.save import save
-from chai.layers.prior_box import PriorBox
+from chai.layers.priors import PriorBox
 from tests.passes.common import prototxt
 from tests.reference.ssd import prior_box
 

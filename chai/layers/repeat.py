@@ -1,13 +1,53 @@
-"""ResizeNearestNeighbor: nearest-neighbour resizing of a map."""
+"""Nearest-neighbour resizing: pixels repeated as rectangles.
+
+ResizeNearestNeighbor: nearest-neighbour resizing of a map.
+UpsampleDarknet: every pixel repeated as a square.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .. import tasks
 from ..blob import Array, Shape
-from ..graph.params import SIZE, within
+from ..graph import Arithmetic, Layer
+from ..graph.params import SIZE, size, within
+from ..overlay import Overlay
+from ..tasks import Task
+from ..tasks.upsample import too_many_rows
 from ..util.lazy_numpy import np
-from ._repeat import RepeatLayer
+
+
+class RepeatLayer(Layer):
+    """The subclass says by which factors, if its parameters and the bottom's shape are such."""
+
+    follows = True
+
+    def repeats(self, bottom: Shape) -> tuple[int, int] | str:
+        """Return rows and columns of the top for one of the bottom (N, C, H, W); or why it does more than repeat pixels."""
+        raise NotImplementedError(self.type)
+
+    def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
+        if tasks.find("upsample").limits(overlay) is None:
+            return self.without_unit
+        if len(bottoms) != 1 or len(bottoms[0]) != 4:
+            return f"{len(bottoms)} bottoms" if len(bottoms) != 1 else f"a blob of {len(bottoms[0])} axes"
+        factors = self.repeats(bottoms[0])
+        if isinstance(factors, str):
+            return factors
+        return upsample_refused(self, overlay, bottoms[0], factors)
+
+    def lower(self, target: Arithmetic) -> list[Task]:
+        factors = self.repeats(target.shapes[self.bottoms[0]])
+        assert not isinstance(factors, str)
+        return [target.upsample(self, self.tops[0], factors)]
+
+
+def upsample_refused(layer: Layer, overlay: Overlay, bottom: Shape, factors: tuple[int, int]) -> str | None:
+    """Return why the overlay cannot make rectangles of a bottom's pixels, or put zeros around them; None if it can."""
+    _, channels, height, width = bottom
+    sizes = {"factor": max(factors), "size": max(height * factors[0], width * factors[1]), "channels": channels}
+    return layer.beyond(overlay, "upsample", **sizes) or too_many_rows(overlay, channels, height)
 
 
 class ResizeNearestNeighbor(RepeatLayer):
@@ -75,3 +115,26 @@ class ResizeNearestNeighbor(RepeatLayer):
             place = np.floor((i + np.float32(0.5 if p.half_pixel_centers else 0)) * step)
         pixels: Array = np.minimum(place.astype(np.intp), old - 1)
         return pixels
+
+
+class UpsampleDarknet(RepeatLayer):
+    """(N, C, H, W) to (N, C, H * stride, W * stride)."""
+
+    fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+    keeps_sign = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """The side of the square."""
+
+        stride: int = size(1)
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        n, c, h, w = self.spatial(bottoms[0])
+        return ((n, c, h * self.params.stride, w * self.params.stride),)
+
+    def repeats(self, bottom: Shape) -> tuple[int, int]:
+        return self.params.stride, self.params.stride
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (bottoms[0].repeat(self.params.stride, 2).repeat(self.params.stride, 3),)

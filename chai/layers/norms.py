@@ -1,4 +1,9 @@
-"""Normalize: x / sqrt(sum of squares + eps), times a trained scale (SSD)."""
+"""x minus its mean, or not, divided by its deviation or norm.
+
+LayerNorm: x minus its mean, divided by its standard deviation, over the last axes.
+MVN: x minus its mean, divided by its standard deviation.
+Normalize: x / sqrt(sum of squares + eps), times a trained scale (SSD).
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,61 @@ from dataclasses import dataclass
 from ..blob import Array, Shape, show
 from ..fixed import Format
 from ..graph import Layer
-from ..graph.params import Filler, nested, within
+from ..graph.params import Filler, axis_index, nested, within
 from ..util.lazy_numpy import np
+
+
+@dataclass(frozen=True)
+class LayerNormParams:
+    """The first of the axes; without ``centered`` the mean is not subtracted, and the divisor is the root of the mean square."""
+
+    axis: int = axis_index(-1)
+    eps: float = within(0, 1e30, 1e-5)
+    centered: bool = True
+
+
+class LayerNorm(Layer):
+    """y = (x - mean) / sqrt(mean of (x - mean)^2 + eps), as ONNX's LayerNormalization before scale and bias."""
+
+    Params = LayerNormParams
+    fork = "ONNX"
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        self.axis(self.params.axis, bottoms[0])
+        return bottoms
+
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return self.axis(self.params.axis, bottoms[0]) == 0
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        x = bottoms[0]
+        axes = tuple(range(self.axis(self.params.axis, x.shape), x.ndim))
+        if self.params.centered:
+            x = x - x.mean(axes, keepdims=True, dtype=np.float32)
+        square = (x * x).mean(axes, keepdims=True, dtype=np.float32)
+        return (x / np.sqrt(square + np.float32(self.params.eps)),)
+
+
+class MVN(Layer):
+    """y = (x - mean) / (sqrt(mean of (x - mean)^2) + eps); without normalize_variance y = x - mean."""
+
+    @dataclass(frozen=True)
+    class Params:
+        """across_channels: one mean per image instead of one per channel."""
+
+        normalize_variance: bool = True
+        across_channels: bool = False
+        eps: float = within(0, 1e30, 1e-9)
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        return (self.spatial(bottoms[0]),)
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        axes = (1, 2, 3) if self.params.across_channels else (2, 3)
+        y = bottoms[0] - bottoms[0].mean(axes, keepdims=True, dtype=np.float32)
+        if self.params.normalize_variance:
+            y /= np.sqrt((y * y).mean(axes, keepdims=True, dtype=np.float32)) + np.float32(self.params.eps)
+        return (y,)
 
 
 class Normalize(Layer):
