@@ -7,7 +7,6 @@ beyond it. Numbers depend neither on the batch nor on the number of threads.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from itertools import chain
 from math import prod
 
@@ -15,12 +14,11 @@ from ..blob import Array, Shape
 from ..tasks.window import POINT, Filtering, Window
 from ..util.lazy_numpy import np
 from .native import NativeLayer
-from .native.library import Library, library
+from .native.library import library
 from .native.packed import TERMS, ChannelTable, packed
-from .native.single import Single
+from .native.single import Single, single
 from .native.table import SIZE, Form, Kind
 
-KEPT = 1024  # operations: more than the layers of a large network
 RATE, BANDWIDTH = 64, 16  # multiply-accumulates and bytes of weights in a nanosecond of one thread, roughly
 PAIRS = {"SUM": Kind.PLUS, "PROD": Kind.TIMES, "MAX": Kind.GREATER}
 FEWEST_CHANNELS, FEWEST_TILES = 16, 36  # inputs and outputs of a group, and tiles of an image, for which tiles pay
@@ -30,20 +28,18 @@ MAX_COLUMNS = 2048  # columns of a pooling window, and of 16 times its stride, a
 
 def convolution(shape: Shape, weights: Array, bias: Array | None, filtering: Filtering) -> NativeLayer | None:
     """Return the convolution of maps (N, C, H, W) with weights (M, C/group, kh, kw) and bias (M,), padded with 0."""
-    used = library()
-    single = _product(used, filtering, shape, weights.shape, None if bias is None else bias.shape)
-    if used is None or single is None:
+    used, product = library(), _product(filtering, shape, weights.shape, None if bias is None else bias.shape)
+    if used is None or product is None:
         return None
-    written = (packed(used, weights),) if single.operation.kind == Kind.TILED else ()
+    written = (packed(used, weights),) if product.operation.kind == Kind.TILED else ()
     filters = written[0].array if written else weights
 
     def scaled(table: ChannelTable, rectified: bool) -> NativeLayer:
-        after = filtering._replace(rectified=rectified)
-        single = _product(used, after, shape, weights.shape, table.array.shape)
-        return NativeLayer(single, (filters, table.array), packed=(*written, table))
+        after = _product(filtering._replace(rectified=rectified), shape, weights.shape, table.array.shape)
+        return NativeLayer(after, (filters, table.array), packed=(*written, table))
 
     arrays = (filters,) if bias is None else (filters, bias)
-    return NativeLayer(single, arrays, packed=written, scaled=None if filtering.rectified else scaled)
+    return NativeLayer(product, arrays, packed=written, scaled=None if filtering.rectified else scaled)
 
 
 def inner_product(
@@ -62,30 +58,30 @@ def pool(shape: Shape, window: Window, out: Shape, areas: Array | None = None) -
     With ``areas``, a number for each window, its sum divided by that: every bit is numpy's.
     """
     if areas is None:
-        return _layer(_pool(library(), Kind.LARGEST, window, shape, out))
-    return _layer(_pool(library(), Kind.MEAN, window, shape, out), areas)
+        return _layer(_pool(Kind.LARGEST, window, shape, out))
+    return _layer(_pool(Kind.MEAN, window, shape, out), areas)
 
 
 def sums(shape: Shape, window: Window, out: Shape) -> NativeLayer | None:
     """Return the sum of each window clipped to the image, (N, C, *out): every bit is numpy's."""
-    return _layer(_pool(library(), Kind.TOTAL, window, shape, out))
+    return _layer(_pool(Kind.TOTAL, window, shape, out))
 
 
 def lrn(shape: Shape, size: int, alpha: float, k: float) -> NativeLayer | None:
     """Return the LRN of maps (N, C, H, W) over ``size`` channels with beta 0.75: every bit is numpy's."""
-    return _layer(_alike(library(), Kind.LRN, shape, (), (alpha / size, k), False, 0.3, (size, 1)))
+    return _layer(_alike(Kind.LRN, shape, (), (alpha / size, k), False, 0.3, (size, 1)))
 
 
 def softmax(shape: Shape, axis: int) -> NativeLayer | None:
     """Return the softmax along an axis, 0 .. ndim - 1; its top has the shape (outer, size, 1, inner)."""
     planes = prod(shape[:axis]), shape[axis], 1, prod(shape[axis + 1 :])
-    return _layer(_alike(library(), Kind.SOFTMAX, planes, (), (), False, 1.0))
+    return _layer(_alike(Kind.SOFTMAX, planes, each=1.0))
 
 
 def pair(operation: str, shape: Shape, factors: Sequence[float], rectified: bool) -> NativeLayer | None:
     """Return PROD or MAX of two blobs of this shape, or their SUM, multiplied by ``factors``."""
     planes = _planes(shape, 1, 1)
-    return _layer(_alike(library(), PAIRS[operation], planes, (4 * prod(shape),), tuple(factors), rectified))
+    return _layer(_alike(PAIRS[operation], planes, (4 * prod(shape),), tuple(factors), rectified))
 
 
 def scale(
@@ -97,23 +93,23 @@ def scale(
     """
     planes = _planes(shape, axes.start, len(axes))
     size = 4 * planes[1]
-    single = _alike(library(), Kind.SCALE, planes, (size,) if addends is None else (size, size), (), rectified)
-    if single is not None and factors is None and not two:
+    scaled = _alike(Kind.SCALE, planes, (size,) if addends is None else (size, size), rectified=rectified)
+    if scaled is not None and factors is None and not two:
         factors = np.ones(planes[1], np.float32)
-    return _layer(single, *(each for each in (factors, addends) if each is not None))
+    return _layer(scaled, *(each for each in (factors, addends) if each is not None))
 
 
 def batch_norm(shape: Shape, blobs: Sequence[Array], eps: float, rectified: bool) -> NativeLayer | None:
     """Return a BatchNorm with stored statistics, its three blobs, of a blob of this shape."""
     planes = _planes(shape, 1, 1)
     size = 4 * planes[1]
-    return _layer(_alike(library(), Kind.NORMALISE, planes, (size, size, 4), (eps,), rectified), *blobs)
+    return _layer(_alike(Kind.NORMALISE, planes, (size, size, 4), (eps,), rectified), *blobs)
 
 
 def leaky(shape: Shape, slopes: Array) -> NativeLayer | None:
     """Return a ReLU with a slope for each channel, or one for all."""
     planes = _planes(shape, 1, 1 if slopes.size > 1 else 0)
-    return _layer(_alike(library(), Kind.LEAKY, planes, (4 * planes[1],), (), False), slopes)
+    return _layer(_alike(Kind.LEAKY, planes, (4 * planes[1],)), slopes)
 
 
 def concat(shapes: Sequence[Shape], axis: int) -> NativeLayer | None:
@@ -144,13 +140,10 @@ def _layer(single: Single | None, *parameters: Array) -> NativeLayer | None:
     return None if single is None else NativeLayer(single, parameters)
 
 
-@lru_cache(maxsize=KEPT)
-def _product(
-    used: Library | None, filtering: Filtering, source: Shape, weights: Shape, bias: Shape | None
-) -> Single | None:
+def _product(filtering: Filtering, source: Shape, weights: Shape, bias: Shape | None) -> Single | None:
     window, group, rectified = filtering
     target = (source[0], weights[0], *window.sizes(source[2:]))
-    if used is None or not _fit(source, weights, target):
+    if not _fit(weights):
         return None
     kind, size = Kind.PRODUCT, 4 * prod(weights)
     ns = max(prod(target) * prod(weights[1:]) / RATE, size / BANDWIDTH)
@@ -158,32 +151,25 @@ def _product(
         kind, size = Kind.TILED, 4 * TERMS * weights[0] * weights[1]
     table = bias is not None and len(bias) > 1
     form = Form(kind, window=window, group=group, rectified=rectified, numbers=(1.0,) if table else ())
-    parameters = (size,) if bias is None else (size, 4 * prod(bias))
-    return Single(used, form, source, target, parameters, ns)
+    return single(library(), form, source, target, (size,) if bias is None else (size, 4 * prod(bias)), ns)
 
 
-@lru_cache(maxsize=KEPT)
-def _pool(used: Library | None, kind: int, window: Window, source: Shape, out: Shape) -> Single | None:
-    wide = window.kernel[1] > MAX_COLUMNS or 16 * window.stride[1] > MAX_COLUMNS
-    if used is None or wide or not _fit(source, out):
+def _pool(kind: int, window: Window, source: Shape, out: Shape) -> Single | None:
+    if window.kernel[1] > MAX_COLUMNS or 16 * window.stride[1] > MAX_COLUMNS:
         return None
     divisors = (4 * prod(out),) if kind == Kind.MEAN else ()
-    return Single(used, Form(kind, window=window), source, (*source[:2], *out), divisors, prod(source) / 4)
+    return single(library(), Form(kind, window=window), source, (*source[:2], *out), divisors, prod(source) / 4)
 
 
-@lru_cache(maxsize=KEPT)
 def _alike(
-    used: Library | None,
     kind: int,
     planes: Shape,
-    parameters: tuple[int, ...],
-    numbers: tuple[float, ...],
-    rectified: bool,
+    parameters: tuple[int, ...] = (),
+    numbers: tuple[float, ...] = (),
+    rectified: bool = False,
     each: float = EACH,
     kernel: tuple[int, int] = (1, 1),
 ) -> Single | None:
     """Return the operation of a kind whose top has the shape of its bottom; it takes ``each`` nanoseconds for a number."""
-    if used is None or not _fit(planes):
-        return None
     form = Form(kind, window=POINT._replace(kernel=kernel), numbers=numbers, rectified=rectified)
-    return Single(used, form, planes, planes, parameters, prod(planes) * each)
+    return single(library(), form, planes, planes, parameters, prod(planes) * each)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import prod
 
-from ..blob import Array, Shape
+from ..blob import Array
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
-from .native import library
-from .native.library import Library
-from .native.single import Single
+from .native.library import library
+from .native.single import single
 from .native.table import SIZE, Form, Kind
 
 Size = tuple[int, int]
-KEPT = 64  # operations in C: more than the sizes of a network's pictures
 LOOKED_UP, RESIZED = 1, 0.2  # bytes in a nanosecond, roughly
 
 
@@ -26,44 +23,25 @@ def look_up(pixels: Array, codes: Array, backwards: bool) -> Array:
     pixels = pixels.reshape(*pixels.shape[:3], -1)
     count, height, width, channels = pixels.shape
     shape = count, channels, height, width
-    if (single := _table(library.library(), shape, backwards)) is not None:
-        return single.run(np.ascontiguousarray(pixels), codes)
+    form, ns = Form(Kind.TABLE, backwards=backwards), prod(shape) / LOOKED_UP
+    if (table := single(library(), form, shape, shape, (256 * channels,), ns)) is not None:
+        return table.run(np.ascontiguousarray(pixels), codes)
     out = np.empty(shape, np.int8)
     for c in range(channels):
         out[:, c] = codes[c][pixels[..., channels - 1 - c if backwards else c]]
     return out
 
 
-@lru_cache(maxsize=KEPT)
-def _table(used: Library | None, shape: Shape, backwards: bool) -> Single | None:
-    if used is None or max(shape) > SIZE:
-        return None
-    form = Form(Kind.TABLE, backwards=backwards)
-    return Single(used, form, shape, shape, (256 * shape[1],), prod(shape) / LOOKED_UP)
-
-
 def resized(pixels: Array, size: Size, crop: Size) -> Array:
     """Return the centre ``crop`` of ``bilinear`` to a size, as bytes (uint8), of bytes (H, W) or (H, W, C)."""
     top, left = ((whole - part) // 2 for whole, part in zip(size, crop))
     if pixels.shape[:2] != size:
-        channels = prod(pixels.shape[2:])
-        if (
-            single := _resize(library.library(), (1, channels, *pixels.shape[:2]), size, (top, left), crop)
-        ) is not None:
-            part = single.run(np.ascontiguousarray(pixels)).view(np.uint8)
-            return part.reshape(*crop, *pixels.shape[2:])
+        source = 1, prod(pixels.shape[2:]), *pixels.shape[:2]
+        form, ns = Form(Kind.RESIZE, window=Window(size, (1, 1), (top, left))), source[1] * prod(crop) / RESIZED
+        if max(size) <= SIZE and (cut := single(library(), form, source, (*source[:2], *crop), (), ns)) is not None:
+            return cut.run(np.ascontiguousarray(pixels)).view(np.uint8).reshape(*crop, *pixels.shape[2:])
         pixels = bilinear(pixels, size).astype(np.uint8)
     return pixels[top : top + crop[0], left : left + crop[1]]
-
-
-@lru_cache(maxsize=KEPT)
-def _resize(used: Library | None, shape: Shape, size: Size, begin: Size, crop: Size) -> Single | None:
-    if used is None or max(*shape, *size) > SIZE:
-        return None
-    target = (*shape[:2], *crop)
-    return Single(
-        used, Form(Kind.RESIZE, window=Window(size, (1, 1), begin)), shape, target, (), prod(target) / RESIZED
-    )
 
 
 def bilinear(pixels: Array, size: tuple[int, int]) -> Array:

@@ -2,36 +2,27 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from ..blob import Array, Shape
 from ..tasks.unfold import Unfold
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
-from .native import library
-from .native.library import Library
-from .native.single import Single
+from .native.library import library
+from .native.single import Single, single
 from .native.table import Form, Kind
 
 
 def unfolded(codes: Array, unfold: Unfold, zero: int) -> Array:
     """Return the unfolded blob of codes (int8, NCHW); ``zero`` is the code of 0, which padding gets."""
-    single = unfolding(codes.shape, unfold, zero)
-    return _in_numpy(codes, unfold, zero) if single is None else single.run(np.ascontiguousarray(codes))
+    in_c = unfolding(codes.shape, unfold, zero)
+    return _in_numpy(codes, unfold, zero) if in_c is None else in_c.run(np.ascontiguousarray(codes))
 
 
 def unfolding(shape: Shape, unfold: Unfold, zero: int) -> Single | None:
     """Return the operation that ``unfolded`` runs on codes of this shape; None without a library."""
-    used = library.library()
-    return None if used is None else _in_c(used, unfold, shape, zero)
-
-
-@lru_cache(maxsize=64)
-def _in_c(used: Library, unfold: Unfold, source: Shape, zero: int) -> Single:
     (_, columns), stride, pad, _ = unfold.window
-    window = Window((unfold.rows, columns), stride, pad)
-    return Single(used, Form(Kind.UNFOLD, window=window, zeros=(zero,)), source, unfold.shape(source))
+    form = Form(Kind.UNFOLD, window=Window((unfold.rows, columns), stride, pad), zeros=(zero,))
+    return single(library(), form, shape, unfold.shape(shape))
 
 
 def _in_numpy(codes: Array, unfold: Unfold, zero: int) -> Array:

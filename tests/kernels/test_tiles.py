@@ -23,9 +23,10 @@ WINDOW = Window((3, 3), (1, 1), (1, 1))
 
 def kind(x: tuple[int, ...], weights: tuple[int, ...], window: Window = WINDOW, group: int = 1) -> int:
     """The kind of the operation that computes a convolution."""
-    single = floats._product(LIBRARY.variants[0], Filtering(window, group), x, weights, None)
-    assert single is not None
-    return int(single.operation.kind)
+    with used(LIBRARY.variants[0].name):
+        layer = floats.convolution(x, np.zeros(weights, np.float32), None, Filtering(window, group))
+    assert layer is not None and layer.single is not None
+    return int(layer.single.operation.kind)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -56,14 +57,12 @@ def test_tiles(
     bias = numbers(rng, group * outputs) if biased else None
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(floats, "FEWEST_TILES", 1)
-        floats._product.cache_clear()
         assert kind(x.shape, weights.shape, window, group) == Kind.TILED
         top = convolved(variant, x, weights, bias, window, group, rectified)
         patch.setattr(singles, "threads", lambda: 3)
         patch.setattr(singles, "SHARED", 0)
         with used(variant):
             together = convolutions.conv2d(x, weights, bias, Filtering(window, group, rectified))
-    floats._product.cache_clear()
     assert np.array_equal(top, together)
 
 
@@ -133,10 +132,8 @@ def test_beforeare_nearly_as_exact_as_those_of_all_products(variant: str) -> Non
     with used(variant), pytest.MonkeyPatch.context() as patch:
         tiled = convolutions.conv2d(x, weights, None, Filtering(WINDOW))
         patch.setattr(floats, "FEWEST_TILES", 50)
-        floats._product.cache_clear()
         assert kind(x.shape, weights.shape) == Kind.PRODUCT
         direct = convolutions.conv2d(x, weights, None, Filtering(WINDOW))
-    floats._product.cache_clear()
     wanted, _ = sums(x, weights, None, WINDOW, 1)
     assert not np.array_equal(tiled, direct)
     assert np.square(tiled - wanted).mean() < 1.5**2 * np.square(direct - wanted).mean()

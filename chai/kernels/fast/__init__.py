@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ..scratch import Scratch
 
 Kernel = Callable[..., None]  # inputs, output, scratch
+CONVS = ("affine", "depthwise")  # kinds with the kernels of a Conv, which they are
 
 
 def kernel(task: Task) -> Kernel:
@@ -72,6 +73,7 @@ def _file(defined: str) -> ModuleType | None:
     package, _, stem = defined.rpartition(".")
     if package != package_of(EXACT):
         return sys.modules[defined]
+    stem = "conv" if stem in CONVS else stem
     known = sys.modules.get(f"{__name__}.{stem}")
     if known is None and any(os.path.exists(f"{folder}/{stem}.py") for folder in __path__):
         return import_module(f".{stem}", __name__)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from functools import lru_cache
 from math import prod
 
 from ...blob import Array, Shape
 from ...errors import DeviceError
 from ...util.lazy_numpy import np
 from .library import Library
-from .table import FLOATS, PACKS, PIXELS, Extent, Form, Kind, Operation, pixel_strides, plain_strides
+from .table import FLOATS, PACKS, PIXELS, SIZE, Extent, Form, Kind, Operation, pixel_strides, plain_strides
 from .threads import threads
 
 INPUT, OUTPUT, SECOND = range(3)  # buffers; the last and those after it are ``parameters``
 OTHERS = ("second_buffer", "constants", "file")  # fields of the buffers besides input and output
+KEPT = 1024  # operations: more than the layers of a large network
 SHARED = 20_000.0  # nanoseconds: a shorter operation takes less time than to wake a thread
 
 
@@ -79,6 +81,16 @@ class Single(Prepared):
         out = np.empty(self._target, self._type)
         self.write(x, out, *parameters)
         return out
+
+
+@lru_cache(maxsize=KEPT)
+def single(
+    used: Library | None, form: Form, source: Shape, target: Shape, parameters: tuple[int, ...] = (), ns: float = 0.0
+) -> Single | None:
+    """Return an operation, kept for its sizes; None without a library, or for a size beyond it."""
+    if used is None or not all(0 < size <= SIZE for size in (*source, *target)):
+        return None
+    return Single(used, form, source, target, parameters, ns)
 
 
 def set_others(operation: Operation, buffers: Sequence[int]) -> None:
