@@ -11,7 +11,7 @@ from .. import overlay as overlays
 from ..blob import Shape, on_device
 from ..errors import DeviceError, ModelError, UsageError
 from ..fixed import VALUES, Coarser, Format
-from ..graph import Arithmetic, Composed, Graph, Layer, check_shape
+from ..graph import Arithmetic, Composed, Graph, Layer
 from ..offload.plan import Partition, Plan, Segment
 from ..offload.schedule import HostStep, Schedule, unfolded_name
 from ..overlay import EXACT, Overlay
@@ -159,7 +159,7 @@ def _composed(file: Artifact) -> dict[str, Composed]:
 
 def _shape(dims: list[int], blob: str) -> Shape:
     shape = tuple(dims)
-    check_shape(Layer(blob, type="blob"), shape)
+    Layer(blob, type="blob").check_top(shape)
     return shape
 
 

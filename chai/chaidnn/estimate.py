@@ -16,7 +16,7 @@ from typing import Any
 from ..blob import Shape, count, show
 from ..errors import ParseError, ShapeError, UsageError
 from ..fixed import Requantization
-from ..graph import Layer, check_shape
+from ..graph import Layer
 from ..graph.params import SIZE
 from ..layers.batch_norm import BatchNorm
 from ..layers.convolution import Convolution
@@ -140,7 +140,7 @@ def _estimate(source: SourceText, line: int, cells: list[_Cell], overlay: Overla
     try:
         out = _output(layer, shape, sizes)
         for blob in (shape, out):
-            check_shape(layer, blob)
+            layer.check_top(blob)
         if max(map(count, layer.weight_shapes(shape)), default=0) > limits().blob_elements:
             raise layer.wrong("its weights are larger than any blob can be")
         reason = layer.unsupported(overlay, *[shape] * len(layer.bottoms))

@@ -2,14 +2,5 @@
 
 from .layer import OUTPUT_KINDS, Arithmetic, Layer, OutputKind
 from .network import Composed, Graph
-from .shapes import check_shape
 
-__all__ = [
-    "OUTPUT_KINDS",
-    "Arithmetic",
-    "Composed",
-    "Graph",
-    "Layer",
-    "OutputKind",
-    "check_shape",
-]
+__all__ = ["OUTPUT_KINDS", "Arithmetic", "Composed", "Graph", "Layer", "OutputKind"]

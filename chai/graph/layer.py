@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from .. import tasks
@@ -10,6 +11,7 @@ from ..blob import Array, Shape, count, on_device, show
 from ..errors import ModelError, ShapeError
 from ..fixed import Format, Precision
 from ..kernels.native import NativeLayer
+from ..limits import limits
 from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.window import Window
@@ -221,13 +223,12 @@ class Layer:
     def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
         """Return whether a value of a top depends on more of a batch than one image, or a top has no axis of the images.
 
-        Here by sizes: whether a top's first axis is no bottom's. A type that can mix images without that says so itself, if it
-        always does by ``whole_batch``.
+        Here by sizes: whether a top's first axis is no bottom's. A type that can mix images without that says so itself.
         """
-        if self.whole_batch:
-            return True
+        if self.whole_batch or self.constant or not bottoms:
+            return self.whole_batch
         firsts = {bottom[:1] for bottom in bottoms}
-        return bool(firsts) and not self.constant and any(top[:1] not in firsts for top in self.shapes(*bottoms))
+        return any(top[:1] not in firsts for top in self.shapes(*bottoms))
 
     def output_kind(self, top: Shape) -> OutputKind | None:
         """Return what a network output of this shape holds; None if it is none of the three.
@@ -423,6 +424,17 @@ class Layer:
     def wrong(self, message: str, hint: str | None = None) -> ShapeError:
         """Return a ShapeError that names this layer: ``raise self.wrong(...)``."""
         return ShapeError(f"layer {self.name!r} ({self.type}): {message}", layer=self.name, hint=hint)
+
+    def check_top(self, shape: Shape) -> None:
+        """Refuse the shape of a top with negative, overflowing or far too large sizes. Raises ShapeError."""
+        bound = limits()
+        if len(shape) > bound.axes:
+            raise self.wrong(f"top of {len(shape)} axes; " + bound.exceeded("axes", len(shape)))
+        if min(shape, default=0) < 0:
+            raise self.wrong(f"top of shape {show(shape)}: a size is negative")
+        elements = prod(filter(None, shape))  # an empty array has a largest size, too
+        if elements > bound.blob_elements:
+            raise self.wrong(f"top of shape {show(shape)}: " + bound.exceeded("blob_elements", elements))
 
     def axis(self, value: int, shape: Shape, *, end: bool = False) -> int:
         """Return ``value`` as a non-negative axis of ``shape`` (up to and including its length if ``end``)."""

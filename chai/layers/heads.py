@@ -115,19 +115,17 @@ class AnchorFreeDetectionOutput(HeadLayer):
         width: int = within(0, SIZE, 0)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        bins, first = 4 * self.params.reg_max, bottoms[0]
+        bins, first, listed = 4 * self.params.reg_max, bottoms[0], " and ".join(map(show, bottoms))
         if {len(shape) for shape in bottoms} not in ({3}, {4}) or len({shape[0] for shape in bottoms}) != 1:
-            raise self.wrong(f"expected maps or blobs of all maps of the same images, found {self._listed(bottoms)}")
+            raise self.wrong(f"expected maps or blobs of all maps of the same images, found {listed}")
         if len(first) == 3 and len(bottoms) > 2:
-            raise self.wrong(f"expected distances and classes of all cells, found {self._listed(bottoms)}")
+            raise self.wrong(f"expected distances and classes of all cells, found {listed}")
         pairs = self._pairs(bottoms)
         if any(boxes[1] != bins or boxes[2:] != scores[2:] for boxes, scores in pairs):
-            raise self.wrong(f"{self._listed(bottoms)}: expected {bins} channels of distances beside those of classes")
+            raise self.wrong(f"{listed}: expected {bins} channels of distances beside those of classes")
         classes, cells = {scores[1] for _, scores in pairs}, sum(count(scores[2:]) for _, scores in pairs)
         if len(classes) != 1 or min(classes) < 1:
-            raise self.wrong(
-                f"{self._listed(bottoms)}: expected {bins} channels of distances and some classes, alike in all"
-            )
+            raise self.wrong(f"{listed}: expected {bins} channels of distances and some classes, alike in all")
         expected = sum(h * w for h, w in self._grids())
         if len(first) == 3 and expected != cells:
             raise self.wrong(
@@ -146,9 +144,6 @@ class AnchorFreeDetectionOutput(HeadLayer):
         if self._apart(bottoms[0][1], len(bottoms)):
             return [*zip(bottoms[::2], bottoms[1::2])]
         return [((n, bins, *cells), (n, channels - bins, *cells)) for n, channels, *cells in bottoms]
-
-    def _listed(self, shapes: tuple[Shape, ...]) -> str:
-        return " and ".join(map(show, shapes))
 
     def _grids(self) -> list[tuple[int, int]]:
         """Return height and width in cells of each map of form 3."""

@@ -18,20 +18,18 @@ from ..graph.params import Filler, axis_index, nested, within
 from ..util.lazy_numpy import np
 
 
-@dataclass(frozen=True)
-class LayerNormParams:
-    """The first of the axes; without ``centered`` the mean is not subtracted, and the divisor is the root of the mean square."""
-
-    axis: int = axis_index(-1)
-    eps: float = within(0, 1e30, 1e-5)
-    centered: bool = True
-
-
 class LayerNorm(Layer):
     """y = (x - mean) / sqrt(mean of (x - mean)^2 + eps), as ONNX's LayerNormalization before scale and bias."""
 
-    Params = LayerNormParams
     fork = "ONNX"
+
+    @dataclass(frozen=True)
+    class Params:
+        """axis is the first; without centered the mean is not subtracted, and the divisor is the root of the mean square."""
+
+        axis: int = axis_index(-1)
+        eps: float = within(0, 1e30, 1e-5)
+        centered: bool = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.axis(self.params.axis, bottoms[0])

@@ -30,22 +30,6 @@ ROUNDS = ("ROUND_PREFER_FLOOR", "ROUND_PREFER_CEIL", "FLOOR", "CEIL")
 TIE = 0.500001  # of a pixel: what is half a pixel away but for rounding errors is between two, as in onnxruntime
 
 
-@dataclass(frozen=True)
-class ScalingParams:
-    """The attributes of ONNX's Resize. An axis of size 0 keeps its size; without scale it is new size / old size."""
-
-    size: tuple[int, ...] = within(0, SIZE, ())
-    scale: tuple[float, ...] = within(1e-9, SIZE, ())
-    roi: tuple[float, ...] = within(-1e9, 1e9, ())
-    mode: str = choice("NEAREST", "LINEAR", "CUBIC", default="NEAREST")
-    coordinates: str = choice(*RULES, default="HALF_PIXEL")
-    nearest: str = choice(*ROUNDS, default="ROUND_PREFER_FLOOR")
-    cubic: float = within(-100, 100, -0.75)
-    exclude_outside: bool = False
-    antialias: bool = False
-    outside: float = 0.0
-
-
 class Resize(RepeatLayer):
     """Axis by axis: each pixel is a sum of a few pixels of the bottom with weights that the mode gives.
 
@@ -53,8 +37,22 @@ class Resize(RepeatLayer):
     """
 
     message = "resize_param"
-    Params = ScalingParams
     fork = "ONNX"
+
+    @dataclass(frozen=True)
+    class Params:
+        """The attributes of ONNX's Resize. An axis of size 0 keeps its size; without scale it is new size / old size."""
+
+        size: tuple[int, ...] = within(0, SIZE, ())
+        scale: tuple[float, ...] = within(1e-9, SIZE, ())
+        roi: tuple[float, ...] = within(-1e9, 1e9, ())
+        mode: str = choice("NEAREST", "LINEAR", "CUBIC", default="NEAREST")
+        coordinates: str = choice(*RULES, default="HALF_PIXEL")
+        nearest: str = choice(*ROUNDS, default="ROUND_PREFER_FLOOR")
+        cubic: float = within(-100, 100, -0.75)
+        exclude_outside: bool = False
+        antialias: bool = False
+        outside: float = 0.0
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         shape, p = bottoms[0], self.params

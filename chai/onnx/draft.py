@@ -12,7 +12,7 @@ from .. import layers
 from ..blob import Shape, show
 from ..errors import ModelError
 from ..fixed import Format
-from ..graph import Graph, Layer, check_shape
+from ..graph import Graph, Layer
 from ..graph.params import BlobShape
 from ..limits import limits
 from ..util.data.dataclass_io import problem
@@ -128,7 +128,7 @@ class Draft:
                 needed = ", ".join(map(show, layer.weight_shapes(*sizes)))
                 raise Refused(f"its weights are {', '.join(map(show, expected)) or 'missing'}, expected {needed}")
         for top, shape in zip(tops, shapes):
-            check_shape(layer, shape)
+            layer.check_top(shape)
             if prod(shape) == 0:
                 raise Refused(f"a blob of shape {show(shape)}, without numbers")
             self._shapes[top], self.blobs[top], self.writers[top] = shape, top, layer

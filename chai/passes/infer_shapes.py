@@ -7,7 +7,7 @@ from math import prod
 
 from ..blob import Shape, show
 from ..errors import ModelError, ShapeError
-from ..graph import Graph, Layer, check_shape
+from ..graph import Graph, Layer
 from ..limits import limits
 
 Renewed = Mapping[str, tuple[Shape, ...]]  # shapes of the tops of layers, by layer
@@ -73,7 +73,7 @@ def _of_inputs(graph: Graph, inputs: Mapping[str, Shape], partial: bool) -> dict
 def _check_source(layer: Layer, shapes: Mapping[str, Shape]) -> None:
     for top in layer.tops:
         if top in shapes:
-            check_shape(layer, shapes[top])
+            layer.check_top(shapes[top])
             if prod(shapes[top]) == 0:
                 raise layer.wrong(f"input {top!r} of shape {show(shapes[top])} is empty")
 
@@ -83,7 +83,7 @@ def _of_tops(layer: Layer, bottoms: tuple[Shape, ...], renewed: tuple[Shape, ...
     try:
         tops = renewed or layer.shapes(*bottoms)
         for shape in tops:
-            check_shape(layer, shape)
+            layer.check_top(shape)
     except ShapeError as error:
         if layer.place and layer.place not in error.message:
             error.message = f"{layer.place}: {error.message}"
