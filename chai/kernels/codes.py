@@ -6,16 +6,19 @@ Pack and Unpack run in C where a library was compiled (``native``). Elsewhere, a
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
 
-from ..blob import Array, Shape
-from ..fixed import Format, Requantization, requantize
+from .. import fixed
+from ..blob import Array, Shape, plain
+from ..errors import ModelError
+from ..fixed import Format, Quantized, Requantization, requantize
 from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np
 from .native import library
-from .native.library import Library
+from .native.library import Library, pointer
 from .native.single import Single
 from .native.table import SIZE, Form, Kind
 
@@ -95,6 +98,32 @@ def conversion(kind: int, scale: Scale, window: Window = POINT) -> Form:
     step, zero, low, high = scale
     clamp = Requantization(np.ones(1, np.int64), 0, low, high, zero=zero)
     return Form(kind, clamp, window, zeros=(zero,), numbers=(step,))
+
+
+def quantized(weights: Array, steps: Array, bits: int) -> Quantized:
+    """Return ``fixed.quantized``; only the last bits of its errors may differ. Raises ModelError as that does."""
+    used, size = library.library(), weights[:1].size
+    if used is None or weights.dtype != np.float32 or not size:
+        return fixed.quantized(weights, steps, bits)
+    read, wide = plain(weights), np.ascontiguousarray(steps, np.float64)
+    count, largest = len(weights), (1 << (bits - 1)) - 1
+    codes, errors = np.empty(weights.shape, np.int8), np.empty(count)
+    totals, magnitudes = np.empty(count, np.int64), np.empty(count, np.int64)
+    wrong = used.calls.chai_quantize(
+        used.number,
+        pointer(read),
+        ctypes.c_int64(count),
+        ctypes.c_int64(size),
+        pointer(wide),
+        largest,
+        pointer(codes),
+        pointer(totals),
+        pointer(magnitudes),
+        pointer(errors),
+    )
+    if wrong:
+        raise ModelError(fixed.NOT_FINITE)
+    return Quantized(codes, totals, magnitudes, errors)
 
 
 def _to_codes(sums: Array, add: Array | int, r: Requantization, out: Array) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..blob import Shape, on_device
 from ..fixed import Format
 from ..graph import Graph
-from ..kernels.weights import quantized
+from ..kernels.codes import quantized
 from ..overlay import Overlay
 from ..overlay.host_model import HostModel
 from ..passes.rewrite import rewrite

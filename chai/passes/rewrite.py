@@ -1,4 +1,4 @@
-"""The rewrites of a Graph for an overlay, in order.
+"""The rewrites of a Graph for an overlay, in order; the short ones are here.
 
 A pass takes a Graph and returns a new one, with copies of the layers it changes. Float networks are never rewritten.
 
@@ -11,18 +11,122 @@ Layer (``can_clamp``). The test runs the network in float before and after the p
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from copy import copy
 from dataclasses import replace
 from importlib import import_module
 
-from ..graph import Graph
+from ..graph import Graph, Layer
+from ..layers._unpool import MaxUnpool
+from ..layers.flatten import Flatten
+from ..layers.identity import Dropout, Split
+from ..layers.inner_product import InnerProduct
+from ..layers.pooling import Pooling
+from ..layers.relu import ReLU
+from ..layers.reshape import Reshape
+from ..layers.upsample import Upsample
 from ..tasks.arithmetic import Arithmetic
-from .drop_identity import drop_identity
+from ._edit import joined, merged, reading
 from .fold_batchnorm import fold_batchnorm
-from .fuse_relu import fuse_relu
-from .read_through import read_through
-from .unpool import unpool
 
 Pass = Callable[[Graph], Graph]
+
+
+def drop_identity(graph: Graph) -> Graph:
+    """Drop Dropout and Split, whose tops become names of their bottom, except where an input would become an output."""
+    sources = {t for layer in graph.layers if layer.source for t in layer.tops}
+    outputs = set(graph.output_blobs)
+    same: dict[str, str] = {}
+    layers: list[Layer] = []
+    for layer in graph.layers:
+        layer = reading(layer, same)
+        untouched = not sources.isdisjoint(layer.bottoms[:1]) and not outputs.isdisjoint(layer.tops)
+        if isinstance(layer, (Dropout, Split)) and not untouched:
+            same.update(dict.fromkeys(layer.tops, layer.bottoms[0]))
+        else:
+            layers.append(layer)
+    latest = {name: same.get(blob, blob) for name, blob in graph.latest.items()}
+    return replace(graph, layers=layers, latest=latest)
+
+
+def read_through(graph: Graph) -> Graph:
+    """Let each InnerProduct over axis 1 read what is before a Flatten or Reshape that keeps images apart.
+
+    A Flatten or Reshape without other readers is dropped; ``folded`` has its blob.
+    """
+    readers_of = {
+        blob: [*readers] for blob, readers in graph.readers.items()
+    }  # which change with each that reads another
+    folded = dict(graph.folded)
+    dropped: set[str] = set()
+    layers: list[Layer] = []
+    for layer in graph.layers:
+        blob = layer.bottoms[0] if layer.bottoms else ""
+        while isinstance(layer, InnerProduct) and layer.params.axis == 1 and _keeps_images(graph.writers[blob]):
+            before = graph.writers[blob]
+            readers_of[blob] = [reader for reader in readers_of[blob] if reader.name != layer.name]
+            if not readers_of[blob] and blob not in graph.output_blobs:
+                dropped.add(before.name)
+                folded[blob] = layer.name
+                readers_of[before.bottoms[0]].remove(before)
+            blob = before.bottoms[0]
+            readers_of[blob].append(layer)
+        layers.append(reading(layer, dict.fromkeys(layer.bottoms[:1], blob)))
+    return replace(graph, layers=[layer for layer in layers if layer.name not in dropped], folded=folded)
+
+
+def _keeps_images(layer: Layer) -> bool:
+    """Return whether a layer only merges or splits the axes after the first."""
+    p = layer.params
+    if isinstance(layer, Flatten):
+        return bool(p.axis == 1 and p.end_axis == -1)
+    if isinstance(layer, Reshape) and layer.relays and p.shape is not None:
+        copies = p.axis == 0 and p.num_axes == -1 and tuple(p.shape.dim[:1]) == (0,)
+        return bool(copies or (p.axis == 1 and p.num_axes == -1))
+    return False
+
+
+def fuse_relu(graph: Graph) -> Graph:
+    """Fold a ReLU, leaky ReLU (0 <= slope <= 1) or ReLU6 into the layer before it, if that has a unit that can clamp.
+
+    The layer's output takes the ReLU's format if it has one.
+    """
+    return joined(graph, _clamping)
+
+
+def _clamping(first: Layer, second: Layer) -> Layer | None:
+    if not isinstance(second, ReLU) or not 0 <= second.params.negative_slope <= 1:
+        return None
+    if not first.can_clamp or first.slope is not None:
+        return None
+    layer = merged(first, second)
+    layer.slope, layer.ceiling = float(second.params.negative_slope), second.most
+    return layer
+
+
+def unpool(graph: Graph) -> Graph:
+    """Let each Upsample read its Pooling's bottom and top instead of the places of maxima, which no overlay writes.
+
+    The second top of a Pooling that only Upsamples read is dropped.
+    """
+    poolings: dict[str, Pooling] = {}  # by the second top
+    for layer in graph.layers:
+        if isinstance(layer, Pooling) and len(layer.tops) > 1 and layer.tops[1] not in graph.output_blobs:
+            places = layer.tops[1]
+            if all(isinstance(each, Upsample) and each.bottoms.index(places) == 1 for each in graph.readers[places]):
+                poolings[places] = layer
+    if not poolings:
+        return graph
+    layers: list[Layer] = []
+    for layer in graph.layers:
+        if isinstance(layer, Pooling) and len(layer.tops) > 1 and layer.tops[1] in poolings:
+            layer = copy(layer)
+            layer.tops = layer.tops[:1]
+        elif isinstance(layer, Upsample) and len(layer.bottoms) > 1 and layer.bottoms[1] in poolings:
+            layer = MaxUnpool.of(layer, poolings[layer.bottoms[1]])
+        layers.append(layer)
+    return replace(graph, layers=layers)
+
+
 PIPELINE: tuple[Pass, ...] = (drop_identity, read_through, fold_batchnorm, fuse_relu, unpool)
 
 
@@ -39,7 +143,5 @@ def rewrite(graph: Graph, arithmetic: type[Arithmetic] = Arithmetic) -> Graph:
 def passes(arithmetic: type[Arithmetic]) -> Iterator[Pass]:
     """Yield PIPELINE, with the passes of an arithmetic in place of those that it replaces."""
     for step in PIPELINE:
-        if step.__name__ not in arithmetic.in_place_of:
-            yield step
-        for name in arithmetic.in_place_of.get(step.__name__, ()):
-            yield getattr(import_module(f".{name}", __package__), name)
+        for name in arithmetic.in_place_of.get(step.__name__, (step.__name__,)):
+            yield globals().get(name) or getattr(import_module(f".{name}", __package__), name)

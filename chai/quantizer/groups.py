@@ -9,7 +9,7 @@ from typing import Literal
 from ..blob import Array
 from ..fixed import Coarser, Format, Precision, Scaled
 from ..graph import Graph, Layer
-from ..kernels.weights import quantized
+from ..kernels.codes import quantized
 from ..offload.partition import only_scores
 from ..overlay import Overlay
 from ..tasks.coarser import FACTORS, StepChoice, Sums, fitted

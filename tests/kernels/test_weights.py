@@ -7,7 +7,7 @@ import pytest
 
 from chai import fixed
 from chai.errors import ModelError
-from chai.kernels import weights
+from chai.kernels import codes
 from chai.kernels.native.build import machine
 
 from .common import VARIANTS, used
@@ -32,8 +32,8 @@ def test_codes_and_sums(variant: str, bits: int) -> None:
         quotients = quotients.astype(np.float32).astype(np.float64)  # as a division in float32 rounds them
     wanted = np.clip(np.copysign(np.floor(np.abs(quotients) + 0.5), quotients), -largest, largest).astype(int)
     with used(variant):
-        whole = weights.quantized(values, steps, bits)
-        part = weights.quantized(values[1::2, 3:], steps[1::2], bits)  # which is not contiguous
+        whole = codes.quantized(values, steps, bits)
+        part = codes.quantized(values[1::2, 3:], steps[1::2], bits)  # which is not contiguous
     assert np.array_equal(whole.codes, wanted) and whole.codes.dtype == np.int8
     assert np.array_equal(part.codes, wanted[1::2, 3:])
     flat = wanted.reshape(6, -1)
@@ -50,14 +50,14 @@ def test_what_has_no_code(variant: str, value: float, step: float, place: int) -
     values = np.zeros((3, MANY), np.float32)
     values[1, place] = value
     with used(variant):
-        assert not weights.quantized(values[::2], np.ones(2), 8).codes.any()
+        assert not codes.quantized(values[::2], np.ones(2), 8).codes.any()
         with pytest.raises(ModelError, match="a weight is not a finite number"):
-            weights.quantized(values, np.array([1.0, step, 1.0]), 8)
+            codes.quantized(values, np.array([1.0, step, 1.0]), 8)
 
 
 def test_no_weights() -> None:
     for shape in ((0, 3, 1, 1), (3, 0, 1, 1)):
-        quantization = weights.quantized(np.zeros(shape, np.float32), np.ones(shape[0]), 8)
+        quantization = codes.quantized(np.zeros(shape, np.float32), np.ones(shape[0]), 8)
         assert quantization.codes.shape == shape and not quantization.totals.any() and not quantization.errors.any()
         assert np.array_equal(
             quantization.codes, fixed.quantize_weights(np.zeros(shape, np.float32), np.ones(shape[0]), 8)

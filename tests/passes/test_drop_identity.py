@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chai.passes.drop_identity import drop_identity
-from chai.passes.rewrite import rewrite
+from chai.passes.rewrite import drop_identity, rewrite
 
 from .common import CONV, facts, make, network, origins, same, types
 

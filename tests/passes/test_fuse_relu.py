@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chai.passes.fuse_relu import fuse_relu
-from chai.passes.rewrite import rewrite
+from chai.passes.rewrite import fuse_relu, rewrite
 
 from .common import AFFINE, AVE, CONV, GLOBAL, MAX, facts, make, origins, same, types
 

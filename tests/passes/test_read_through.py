@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chai.passes.read_through import read_through
-from chai.passes.rewrite import rewrite
+from chai.passes.rewrite import read_through, rewrite
 from tests.passes.common import facts, make, same, types
 
 FC = "inner_product_param { num_output: 3 }"

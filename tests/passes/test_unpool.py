@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from chai.passes.rewrite import rewrite
-from chai.passes.unpool import unpool
+from chai.passes.rewrite import rewrite, unpool
 from tests.passes.common import facts, make, same, types
 
 POOL = "pooling_param { pool: MAX kernel_size: 2 stride: 2 }"

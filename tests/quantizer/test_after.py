@@ -9,8 +9,7 @@ import pytest
 
 from chai.fixed import Format
 from chai.overlay import load
-from chai.passes.drop_identity import drop_identity
-from chai.passes.fuse_relu import fuse_relu
+from chai.passes.rewrite import drop_identity, fuse_relu
 from chai.quantizer import PLAIN, Recipe
 from chai.quantizer.build import RecipeBuilder
 from chai.quantizer.groups import Codes

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chai.passes.fuse_relu import fuse_relu
+from chai.passes.rewrite import fuse_relu
 from chai.quantizer.equalise import LEAST, MOST, apply, factors
 from chai.quantizer.observe import observe
 from chai.quantizer.walk import in_float, shapes_of

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from chai.overlay import load
-from chai.passes.fuse_relu import fuse_relu
+from chai.passes.rewrite import fuse_relu
 from chai.quantizer import PLAIN, Recipe
 from chai.quantizer.build import RecipeBuilder
 from chai.quantizer.groups import Codes

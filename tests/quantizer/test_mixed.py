@@ -13,7 +13,7 @@ from chai.errors import UsageError
 from chai.fixed import Format
 from chai.graph import Graph, Layer
 from chai.overlay import load
-from chai.passes.fuse_relu import fuse_relu
+from chai.passes.rewrite import fuse_relu
 from chai.quantizer import Recipe, alone, quantize
 from chai.quantizer.build import RecipeBuilder
 from chai.quantizer.groups import Codes

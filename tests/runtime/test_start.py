@@ -23,8 +23,8 @@ SLOW = {"hashlib", "logging", "inspect", "shutil", "importlib.metadata", "asynci
 # of chai, with what is in these folders: what only reading, planning, compiling and showing a network needs
 UNNEEDED = (
     "artifact.card artifact.save chaidnn cli cv codegen.arrange codegen.compile codegen.cycles detect devices.float "
-    "devices.pynq devices.rtlsim devices.vtasim driver evaluate graph.fillers graph.source graph.transform images "
-    "kernels.native.chain kernels.weights offload.cost offload.formats offload.headroom "
+    "devices.pynq devices.rtlsim devices.vtasim driver evaluate graph.fillers graph.source images "
+    "kernels.native.chain offload.cost offload.formats offload.headroom "
     "offload.merge_parallel offload.partition offload.planning offload.scheduling offload.unfold_inputs overlay.architecture "
     "overlay.checks parser passes plugins.composed plugins.opencl plugins.prange_numba plugins.xchange_numba pycaffe quantizer "
     "report runtime.folded runtime.host.forward runtime.host.steps runtime.lanes runtime.perf runtime.source tasks.coarser "

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from chai.fixed import ACCUMULATOR, Format, Quantized, Scaled, quantize_weights, quantized, weight_steps
-from chai.kernels import weights as kernels
+from chai.kernels import codes as kernels
 from chai.offload.schedule import DeviceStep
 from chai.tasks.coarser import FACTORS, StepChoice, fitted
 from tests.conftest import examples
