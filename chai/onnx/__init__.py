@@ -1,19 +1,4 @@
-"""Read ONNX files: a network with its weights, as one more source of a Graph.
-
-store       the file's bytes, and files of external data
-fields      messages of protobuf, by the schema in proto/
-constants   tensors, and trained parameters made of them
-read        nodes, tensors, inputs and outputs
-match       groups of nodes that one layer computes
-expand      nodes on codes, as nodes on numbers between codes
-fold        nodes of constants, computed by numpy
-codes       what codes stand for, and constants made of them
-node        what an operator's file sees of a node
-ops         one file for each operator or family
-formats     formats of layers, from the codes of their blobs
-convert     nodes to layers, with the shapes of blobs
-refusal     what cannot run, as one error
-"""
+"""Read ONNX files: a network with its weights, as one more source of a Graph."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from ..parser.stored import Stored
 from ..parser.wire import Walk, WireField
 from ..util.data import malloc
 from ..util.lazy_numpy import np
-from .fields import Fields, numbers, one, whole
+from .fields import Fields, numbers, one
 from .store import ModelBytes
 
 # TensorProto.DataType: name, numpy's type of the stored numbers, and the field that has them if raw_data does not
@@ -58,16 +58,6 @@ class Constant:
         return self._array
 
 
-class One(Constant):
-    """The number 1 as an array of one axis, made when it is asked for: to show a network takes no numpy."""
-
-    def __init__(self) -> None:
-        self.shape, self.dtype = (1,), "float32"
-
-    def array(self) -> Array:
-        return np.ones(1, np.float32)
-
-
 class StoredTensor(Constant):
     """A tensor of the file. Raises ParseError if the file does not have as many numbers as its shape says."""
 
@@ -78,7 +68,7 @@ class StoredTensor(Constant):
         if number not in TYPES:
             raise walk.bad(f"tensor {self.name!r} has numbers of {type_name(number)}, which chai does not read", 0)
         self.dtype, self._stored, field = TYPES[number]
-        self.shape = tuple(whole(walk, values.get("dims", []), limits().axes))
+        self.shape = tuple(walk.integers(values.get("dims", [])))
         self.elements = prod(self.shape)
         if min(self.shape, default=0) < 0 or prod(filter(None, self.shape)) > limits().blob_elements:
             raise walk.bad(f"tensor {self.name!r} of shape {show(self.shape)}", 0)
@@ -166,7 +156,7 @@ class TrainedBlob:
     shape: Shape
     change: Callable[[Array], Array] = unchanged
 
-    def then(self, shape: Sequence[int], change: Callable[[Array], Array]) -> TrainedBlob:
+    def then(self, shape: Sequence[int], change: Callable[[Array], Array] = unchanged) -> TrainedBlob:
         """Return the parameter after a further change."""
         before = self.change
         return TrainedBlob(self.constant, tuple(shape), lambda array: change(before(array)))

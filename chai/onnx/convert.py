@@ -74,10 +74,9 @@ class Converter:
         """Return an input's shape: the user's, else the file's, with a batch of 1 if that is open."""
         size = self._sizes.get(value.name)
         if size is not None:
-            rank = len(size) if value.dims is None else len(value.dims)
-            if rank != len(size):
-                what = f"{self.model.path}: input {value.name!r} has {rank} axes, but the shape given is {show(size)}"
-                raise ModelError(what)
+            if value.dims is not None and len(value.dims) != len(size):
+                what = f"input {value.name!r} has {len(value.dims)} axes, but the shape given is {show(size)}"
+                raise ModelError(f"{self.model.path}: {what}")
             return tuple(size)
         dims = (1, *value.dims[1:]) if value.dims and isinstance(value.dims[0], str) else value.dims
         if dims is None or any(isinstance(dim, str) for dim in dims):
@@ -111,7 +110,7 @@ class Converter:
         if node.operator == "Size":
             node.result("Reduction", sizes, operation="PROD")
         else:
-            node.name(0, cut(node, sizes, 0, start, end))
+            node.same(cut(node, sizes, 0, start, end))
         self.draft.whole.add(name)
 
     def _outputs(self) -> None:

@@ -54,24 +54,6 @@ def one(values: Fields, name: str, default: Any = None) -> Any:
     return values[name][-1] if name in values else default
 
 
-def whole(walk: Walk, parts: Sequence[WireField], most: int) -> list[int]:
-    """Return the whole numbers of a repeated field, at most ``most``: without numpy, whose import costs more than a file."""
-    values: list[int] = []
-    for part in parts:
-        if part.wire not in (VARINT, BYTES):
-            raise walk.bad("expected whole numbers", part.start)
-        if part.wire == VARINT:
-            values.append(part.value)
-            continue
-        at = part.start
-        while at < part.end and len(values) <= most:
-            value, at = walk.varint(at, part.end)
-            values.append(value)
-    if len(values) > most:
-        raise walk.bad(f"more than {most:,} numbers", parts[0].start)
-    return list(map(signed, values))
-
-
 def numbers(walk: Walk, parts: Sequence[WireField], dtype: str, most: int) -> Array:
     """Return the numbers of a repeated field: "<i8" from varints, "<f4" and "<f8" as they are; at most ``most``."""
     arrays = [_run(walk, part, dtype, most) for part in parts]

@@ -9,7 +9,7 @@ from typing import Any
 from ..blob import Array, Shape, show
 from ..graph.params import BlobShape
 from .constants import FLOATS, Constant, TrainedBlob
-from .draft import Blobs, Draft, Names
+from .draft import Blobs, Draft
 from .read import NodeRecord
 from .refusal import Refused
 
@@ -117,31 +117,23 @@ class OnnxNode:
         """Add a layer whose top is a blob between the node's inputs and outputs, and return its name."""
         self._parts += 1
         top = self.draft.free(f"{self.outputs[0]}/{self._parts}")
-        self._add(type, bottoms, (top,), blobs, **params)
+        self.draft.add(f"{self.record.label}/{type}", type, bottoms, (top,), blobs, **params)
         return top
 
     def parts(self, count: int, type: str, bottom: str, **params: Any) -> list[str]:
         """Add a layer of several tops as ``part`` does, and return their names."""
         self._parts += 1
         tops = [self.draft.free(f"{self.outputs[0]}/{self._parts}.{i}") for i in range(count)]
-        self._add(type, (bottom,), tops, **params)
+        self.draft.add(f"{self.record.label}/{type}", type, (bottom,), tops, **params)
         return tops
 
     def result(self, type: str, *bottoms: str, blobs: Blobs = (), **params: Any) -> None:
         """Add the layer that writes the node's first output."""
-        self._add(type, bottoms, self.outputs[:1], blobs, **params)
+        self.draft.add(self.record.label, type, bottoms, self.outputs[:1], blobs, **params)
 
     def results(self, type: str, *bottoms: str, **params: Any) -> None:
         """Add the layer that writes all of the node's outputs."""
-        self._add(type, bottoms, self.outputs, **params)
-
-    def _add(self, type: str, bottoms: Names, tops: Names, blobs: Blobs = (), **params: Any) -> None:
-        label = self.record.label
-        self.draft.add(label if tops[0] in self.outputs else f"{label}/{type}", type, bottoms, tops, blobs, **params)
-
-    def name(self, index: int, blob: str) -> None:
-        """Let an output be another name of a blob."""
-        self.draft.blobs[self.record.outputs[index]] = blob
+        self.draft.add(self.record.label, type, bottoms, self.outputs, **params)
 
     def whole_numbers(self, index: int) -> None:
         """Say that an output holds integers."""
@@ -154,9 +146,9 @@ class OnnxNode:
         numbers = TrainedBlob(Constant(array), array.shape)
         return self.part("Parameter", blobs=[numbers], shape=BlobShape(array.shape))
 
-    def same(self, blob: str) -> None:
-        """Let the node's first output be another name of a blob."""
-        self.draft.blobs[self.outputs[0]] = blob
+    def same(self, blob: str, index: int = 0) -> None:
+        """Let an output be another name of a blob."""
+        self.draft.blobs[self.outputs[index]] = blob
 
     def reshaped(self, blob: str, shape: Sequence[int], final: bool = True) -> str:
         """Return a blob's numbers in another shape; with ``final`` as the node's first output.

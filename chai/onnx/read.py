@@ -12,7 +12,7 @@ from ..limits import limits
 from ..parser.mistaken import WHOLE_FILE
 from ..parser.wire import Walk
 from .constants import Constant, StoredTensor, type_name
-from .fields import Fields, decode, numbers, one, whole
+from .fields import Fields, decode, numbers, one
 from .refusal import Refused
 from .store import ModelBytes
 
@@ -68,7 +68,7 @@ class Attributes:
     def integers(self, name: str) -> tuple[int, ...] | None:
         """Return whole numbers; None if there is no such attribute."""
         parts = self._all(name, "ints")
-        return None if parts is None else tuple(whole(self._walk, parts, LISTED))
+        return None if parts is None else tuple(self._walk.integers(parts, LISTED))
 
     def floats(self, name: str) -> tuple[float, ...] | None:
         """Return floats; None if there is no such attribute."""

@@ -176,22 +176,20 @@ def _layer(walk: Walk, message: WireField, name: int, type: int, blobs: int) -> 
 
 def _blob(walk: Walk, at: int, end: int) -> StoredBlob:
     legacy: dict[int, int] = {}
-    shape: list[int] = []
+    shape: list[WireField] = []
     single: list[tuple[int, int, int]] = []
     double: list[tuple[int, int, int]] = []
     raw: WireField | None = None
     raw_type = 0
     for f in walk.fields(at, end):
         if f.number in (1, 2, 3, 4) and f.wire == VARINT:
-            legacy[f.number] = walk.integers(f)[0]
+            legacy[f.number] = walk.integers([f])[0]
         elif f.number == 5:
             single.append(_piece(walk, f, 4, FIXED32))
         elif f.number == 8:
             double.append(_piece(walk, f, 8, FIXED64))
         elif f.number == 7 and f.wire == BYTES:
-            for d in walk.fields(f.start, f.end):
-                if d.number == 1:
-                    shape += walk.integers(d)
+            shape += [d for d in walk.fields(f.start, f.end) if d.number == 1]
         elif f.number == 10 and f.wire == VARINT:
             raw_type = f.value
         elif f.number == 12 and f.wire == BYTES:
@@ -205,12 +203,12 @@ def _blob(walk: Walk, at: int, end: int) -> StoredBlob:
         pieces = [(raw.start, (raw.end - raw.start) // itemsize, itemsize)]
     else:
         dtype, itemsize, pieces = "<f4", 4, single
-    dims = tuple(legacy.get(i, 0) for i in range(1, 5)) if legacy else tuple(shape)
+    dims = tuple(legacy.get(i, 0) for i in range(1, 5)) if legacy else tuple(walk.integers(shape))
     pieces = [p for p in pieces if p[1]]
     if not pieces and not dims:
         dims = (0,)  # no numbers at all; a scalar has no axes but one number
     blob = StoredBlob(dims, dtype, itemsize, pieces)
-    if any(d < 0 for d in dims) or len(dims) > limits().axes:
+    if any(d < 0 for d in dims):
         raise walk.bad(f"a blob of shape {show(dims)}", at)
     if prod(dims) != blob.count:
         raise walk.bad(f"a blob of shape {show(dims)} needs {prod(dims):,} numbers, the file has {blob.count:,}", at)

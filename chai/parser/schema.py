@@ -100,7 +100,7 @@ class _Schema:
     def values(self, enum: WireField) -> dict[str, int]:
         """Return the numbers of an EnumDescriptorProto by name."""
         parts = map(self.parts, self.parts(enum)[2])
-        return {self.text(part[1][0]): self.walk.integers(part[2][0])[0] for part in parts}
+        return {self.text(part[1][0]): self.walk.integers(part[2])[0] for part in parts}
 
     def field(self, description: WireField) -> FieldType:
         """Return the type of a field from its FieldDescriptorProto."""

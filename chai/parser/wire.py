@@ -7,7 +7,7 @@ blob data as offsets into the file. Parsing untrusted bytes with protobuf instea
 from __future__ import annotations
 
 import mmap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ..errors import ParseError
@@ -135,18 +135,25 @@ class Walk:
         except UnicodeDecodeError:
             return raw.decode("latin-1")
 
-    def integers(self, field: WireField) -> list[int]:
-        """Return the signed integers of a repeated field, packed or not."""
-        if field.wire == VARINT:
-            return [signed(field.value)]
-        if field.wire != BYTES:
-            raise self.bad("expected integers", field.start)
-        if field.end - field.start > 10 * limits().axes:
-            raise self.bad("too many axes: " + limits().exceeded("axes", field.end - field.start), field.start)
-        numbers, at = [], field.start
-        while at < field.end:
-            value, at = self.varint(at, field.end)
-            numbers.append(signed(value))
+    def integers(self, parts: Sequence[WireField], most: int | None = None) -> list[int]:
+        """Return the signed integers of a repeated field, packed or not: at most ``most``, by default those of a shape."""
+        bound = limits().axes if most is None else most
+        numbers: list[int] = []
+        for part in parts:
+            if part.wire == VARINT:
+                numbers.append(signed(part.value))
+                continue
+            if part.wire != BYTES:
+                raise self.bad("expected integers", part.start)
+            at = part.start
+            while at < part.end and len(numbers) <= bound:
+                value, at = self.varint(at, part.end)
+                numbers.append(signed(value))
+        if len(numbers) > bound:
+            what = (
+                f"more than {most:,} numbers" if most else "too many axes: " + limits().exceeded("axes", len(numbers))
+            )
+            raise self.bad(what, parts[0].start)
         return numbers
 
 

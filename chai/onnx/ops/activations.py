@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import pi, sqrt
 
-from ...blob import Array, count
+from ...blob import count
 from ..node import OnnxNode
 from ..refusal import Refused
 from . import operator
@@ -12,14 +12,27 @@ from . import operator
 LARGEST = 3.4028234e38  # of float32: no limit
 
 
-@operator("Relu")
-def relu(node: OnnxNode) -> None:
-    node.result("ReLU", node.input())
+_SAME = {  # operators that are a layer without parameters
+    "Relu": "ReLU", "Sigmoid": "Sigmoid", "Tanh": "TanH", "HardSwish": "HardSwish", "Softplus": "BNLL", "Erf": "Erf",
+    "Exp": "Exp", "Log": "Log", "Abs": "AbsVal",
+}  # fmt: skip
+# those that are a layer with one: the parameter that their attribute alpha is, and its default
+_OF_ALPHA = {
+    "LeakyRelu": ("ReLU", "negative_slope", 0.01),
+    "Elu": ("ELU", "alpha", 1.0),
+    "Swish": ("Swish", "beta", 1.0),
+}
 
 
-@operator("LeakyRelu")
-def leaky_relu(node: OnnxNode) -> None:
-    node.result("ReLU", node.input(), negative_slope=node.attributes.number("alpha", 0.01))
+@operator(*_SAME)
+def same(node: OnnxNode) -> None:
+    node.result(_SAME[node.operator], node.input())
+
+
+@operator(*_OF_ALPHA)
+def of_alpha(node: OnnxNode) -> None:
+    type, name, default = _OF_ALPHA[node.operator]
+    node.result(type, node.input(), **{name: node.attributes.number("alpha", default)})
 
 
 @operator("PRelu")
@@ -32,32 +45,13 @@ def prelu(node: OnnxNode) -> None:
     if node.opset < 7 and slope.shape == shape[1:2]:
         padded = (1, size, *shape[2:])
     if size == 1:
-        node.result("PReLU", node.input(), blobs=[slope.then((), _flat)], channel_shared=True)
+        node.result("PReLU", node.input(), blobs=[slope.then(())], channel_shared=True)
     elif padded[1] == shape[1] == size:
-        node.result("PReLU", node.input(), blobs=[slope.then((size,), _flat)])
+        node.result("PReLU", node.input(), blobs=[slope.then((size,))])
     else:  # max(x, 0) - slope * max(-x, 0)
         below = node.part("ReLU", node.part("Power", node.input(), scale=-1.0))
         product = node.part("Power", node.part("Mul", below, node.input(1)), scale=-1.0)
         node.result("Add", node.part("ReLU", node.input()), product)
-
-
-def _flat(array: Array) -> Array:
-    return array.reshape(-1)
-
-
-@operator("Sigmoid", "Tanh", "Abs", "Exp", "Log", "Softplus", "Swish", "HardSwish", "Erf")
-def same(node: OnnxNode) -> None:
-    """Add the layer that has another name for the same function."""
-    types = {"Tanh": "TanH", "Abs": "AbsVal", "Softplus": "BNLL"}
-    if node.operator == "Swish":
-        node.result("Swish", node.input(), beta=node.attributes.number("alpha", 1.0))
-    else:
-        node.result(types.get(node.operator, node.operator), node.input())
-
-
-@operator("Elu")
-def elu(node: OnnxNode) -> None:
-    node.result("ELU", node.input(), alpha=node.attributes.number("alpha", 1.0))
 
 
 @operator("Celu")

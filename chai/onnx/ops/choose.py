@@ -41,9 +41,9 @@ def top_k(node: OnnxNode) -> None:
     values, indices = (*node.record.outputs, "", "")[:2]
     if values:
         top = node.part("ArgMax", x, out_max_val=True, **params)
-        node.name(0, top if largest else node.part("Power", top, scale=-1.0))
+        node.same(top if largest else node.part("Power", top, scale=-1.0))
     if indices:
-        node.name(1, node.part("ArgMax", x, **params))
+        node.same(node.part("ArgMax", x, **params), 1)
         node.whole_numbers(1)
 
 

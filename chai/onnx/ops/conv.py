@@ -7,7 +7,7 @@ from typing import Any
 
 from ...blob import show
 from ...util.lazy_numpy import np
-from ..constants import TrainedBlob, unchanged
+from ..constants import TrainedBlob
 from ..node import OnnxNode
 from ..refusal import Refused
 from ..windows import Geometry, geometry, lowered, padded_apart, raised
@@ -78,7 +78,7 @@ def _opened(node: OnnxNode) -> tuple[Geometry, list[TrainedBlob], str]:
     auto = node.attributes.text("auto_pad").startswith("SAME") and node.operator == "ConvTranspose"
     window = geometry(node, weights.shape[2:], node.shape() if not auto else (*node.shape()[:2], *weights.shape[2:]))
     if window.flat:
-        blobs[0] = weights.then((*weights.shape[:2], 1, weights.shape[2]), unchanged)
+        blobs[0] = weights.then((*weights.shape[:2], 1, weights.shape[2]))
     return window, blobs, raised(node, node.input(), window)
 
 

@@ -1,15 +1,16 @@
-"""Normalisations."""
+"""Normalisations, and Softmax, which is one of exponentials."""
 
 from __future__ import annotations
 
 from math import prod
 
+from ...graph.params import BlobShape
 from ...util.lazy_numpy import np
-from ..constants import One, TrainedBlob
 from ..node import OnnxNode
 from ..refusal import Refused
 from . import operator
 from .activations import LARGEST
+from .reduce import log_sum_exp
 
 TINY = 1e-36
 
@@ -24,7 +25,7 @@ def batch_normalization(node: OnnxNode) -> None:
     scale, bias, mean, variance = (
         node.trained(i, name) for i, name in enumerate(("scale", "bias", "mean", "variance"), 1)
     )
-    one = TrainedBlob(One(), (1,))
+    one = mean.then((1,), lambda _: np.ones(1, np.float32))  # Caffe's factor of both
     eps = node.attributes.number("epsilon", 1e-5)
     normal = node.part("BatchNorm", node.input(), blobs=[mean, variance, one], eps=eps, use_global_stats=True)
     node.result("Scale", normal, blobs=[scale, bias], bias_term=True)
@@ -105,3 +106,24 @@ def lp_normalization(node: OnnxNode) -> None:
     node.result(
         "Mul", node.input(), node.reshaped(inverse, [d if a != axis else 1 for a, d in enumerate(shape)], False)
     )
+
+
+@operator("Softmax", "LogSoftmax")
+def softmax(node: OnnxNode) -> None:
+    shape = node.shape()
+    old = node.opset < 13  # the axes from ``axis`` on are one
+    axis = node.axis(node.attributes.integer("axis", 1 if old else -1), len(shape))
+    blob, flat = node.input(), old and prod(shape[axis + 1 :]) > 1
+    if node.operator == "LogSoftmax":
+        along = list(range(axis, len(shape))) if flat else [axis]
+        _, shifted, total = log_sum_exp(node, blob, along)
+        order = [*(a for a in range(len(shape)) if a not in along), *along]
+        ones = [*node.shape_of(total), *(1 for _ in along)]
+        sums = node.part("Power", node.reshaped(total, ones, final=False), scale=-1.0)
+        node.result("Permute", node.part("Add", shifted, sums), order=tuple(order.index(a) for a in range(len(shape))))
+    elif flat:
+        size = (-1, prod(shape[axis:])) if axis else (1, -1)  # at axis 0 all images are one row
+        rows = node.part("Reshape", blob, shape=BlobShape(size))
+        node.result("Reshape", node.part("Softmax", rows, axis=1), shape=BlobShape((-1, *shape[1:])))
+    else:
+        node.result("Softmax", blob, axis=axis)
