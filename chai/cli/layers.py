@@ -51,6 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Print every built-in and every registered custom type."""
     from .. import layers
+    from ..graph.params import NoParams
     from ..parser.assign import message_of
     from ..plugins import loading, registry
 
@@ -76,7 +77,8 @@ def execute(args: argparse.Namespace) -> int:
             else "caffe"
         )
         summary += f" [{kind}]" if cls.fork else ""
-        rows.append(LayerType(name, kind, message_of(name), summary))
+        message = None if cls.Params is NoParams else message_of(name)
+        rows.append(LayerType(name, kind, message, summary))
     for name in registry.REGISTRY.known():
         custom = registry.REGISTRY.find(name)
         assert custom is not None

@@ -7,7 +7,6 @@ from typing import Any
 
 from .. import layers
 from ..errors import UsageError
-from ..graph.params import NoParams
 from ..util.suggest import did_you_mean
 from .schema import fields, message_class
 
@@ -42,12 +41,9 @@ def layer_message(
 
 
 def message_of(type: str) -> str | None:
-    """Return the ``*_param`` field of a layer type: the one that its class states, else the one that is named after it.
-
-    None for a class without parameters.
-    """
+    """Return the ``*_param`` field of a layer type: the one that its class states, else the one that is named after it."""
     cls = layers.find(type)
-    if cls is not None and (cls.message or cls.Params is NoParams):
+    if cls is not None and cls.message is not None:
         return cls.message
     return next((name for name, field in fields("LayerParameter").items() if field.message == f"{type}Parameter"), None)
 

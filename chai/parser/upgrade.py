@@ -7,6 +7,7 @@ Values keep their positions, so an error about an upgraded layer still points in
 
 from __future__ import annotations
 
+from .assign import message_of
 from .message import Message, Value
 from .schema import fields
 
@@ -31,30 +32,22 @@ V0_TYPES = {
     "padding": "padding",
 }  # fmt: skip
 
-_PARAM = {  # V2 type -> its message, for the flat fields of V0
-    "Convolution": "convolution_param", "InnerProduct": "inner_product_param", "Pooling": "pooling_param", "LRN": "lrn_param",
-    "Dropout": "dropout_param", "Concat": "concat_param", "Data": "data_param", "HDF5Data": "hdf5_data_param",
-    "ImageData": "image_data_param", "WindowData": "window_data_param", "HDF5Output": "hdf5_output_param",
-    "InfogainLoss": "infogain_loss_param",
-}  # fmt: skip
+# fields of V0 that have another name in the message of the layer's type, and those that are in transform_param
 _V0_NAMES = {
     "biasterm": "bias_term",
     "kernelsize": "kernel_size",
     "batchsize": "batch_size",
     "shuffle_images": "shuffle",
 }
+_V0_NAMES |= {f"det_{n}": n for n in ("fg_threshold", "bg_threshold", "fg_fraction", "context_pad", "crop_mode")}
 _V0_TRANSFORM = {"scale": "scale", "meanfile": "mean_file", "cropsize": "crop_size", "mirror": "mirror"}
-_V0_DETECTION = {f"det_{n}": n for n in ("fg_threshold", "bg_threshold", "fg_fraction", "context_pad", "crop_mode")}
-_MOVED_TO_TRANSFORM = ("scale", "mean_file", "crop_size", "mirror")
 
 
 def upgrade(net: Message) -> list[Message]:
     """Return every layer of a network as V2 LayerParameter, inputs first. Raises ParseError."""
     if net.has("layers") and net.has("layer"):
-        start = net.values["layers"][0].start
-        raise net.source.error(
-            "layers { } (old form) and layer { } (new form) in one file", start, start + len("layers")
-        )
+        start, what = net.values["layers"][0].start, "layers { } (old form) and layer { } (new form) in one file"
+        raise net.source.error(what, start, start + len("layers"))
     old = net.values.get("layers", [])
     if any(v.value.has("layer") for v in old):
         layers = _fold_padding([_from_v0(v) for v in old])
@@ -104,11 +97,8 @@ def _from_v0(value: Value) -> Message:
     inner: Message | None = outer.get("layer")
     new = Message("LayerParameter", outer.source, value.start, outer.end)
     if inner is None:
-        raise outer.source.error(
-            "expected layer { ... } inside layers { ... }: forms V0 and V1 are mixed",
-            value.start,
-            value.start + len("layers"),
-        )
+        what = "expected layer { ... } inside layers { ... }: forms V0 and V1 are mixed"
+        raise outer.source.error(what, value.start, value.start + len("layers"))
     outer.move("bottom", new)
     outer.move("top", new)
     inner.move("name", new)
@@ -118,14 +108,13 @@ def _from_v0(value: Value) -> Message:
     if type == "padding":
         inner.move("pad", new)  # kept for _fold_padding
         return new
+    message = message_of(type)
+    known = fields(fields("LayerParameter")[message].message) if message else {}
     for name in list(inner.values):
         if name in _V0_TRANSFORM and type in ("Data", "ImageData", "WindowData", "HDF5Data"):
             inner.move(name, _sub(new, "transform_param"), _V0_TRANSFORM[name])
-        elif type in _PARAM:
-            target = _V0_NAMES.get(name, _V0_DETECTION.get(name, name))
-            message = _PARAM[type]
-            if target in fields(fields("LayerParameter")[message].message):
-                inner.move(name, _sub(new, message), target)
+        elif message and (target := _V0_NAMES.get(name, name)) in known:
+            inner.move(name, _sub(new, message), target)
     if inner.has("hdf5_output_param"):
         inner.move("hdf5_output_param", new)
     return new
@@ -145,16 +134,11 @@ def _fold_padding(layers: list[Message]) -> list[Message]:
             bottoms = padding.values.get("bottom", ())
             if len(bottoms) != 1:
                 start, name = padding.start, padding.get("name", "")
-                raise layer.source.error(
-                    f"padding layer {name!r} takes 1 bottom, found {len(bottoms)}",
-                    start,
-                    start + len("layers"),
-                    layer=name,
-                )
-            message = _PARAM.get(layer.get("type"), "")
-            if message not in ("convolution_param", "pooling_param"):
+                what = f"padding layer {name!r} takes 1 bottom, found {len(bottoms)}"
+                raise layer.source.error(what, start, start + len("layers"), layer=name)
+            if layer.get("type") not in ("Convolution", "Pooling"):
                 raise layer.error("a padding layer can be read by a convolution or pooling only", "bottom", i)
-            target = _sub(layer, message)
+            target = _sub(layer, f"{layer.get('type').lower()}_param")
             target.values["pad"] = padding.values.get("pad", [Value(0, padding.start, padding.end)])
             layer.values["bottom"] = [bottoms[0] if b is bottom else b for b in layer.values["bottom"]]
         kept.append(layer)
@@ -165,9 +149,9 @@ def _move_transform(layer: Message) -> None:
     """Move scale, mean_file, crop_size and mirror, once fields of the data layer's message, to transform_param."""
     for name in ("data_param", "image_data_param", "window_data_param"):
         old = layer.get(name)
-        if old is not None and any(old.has(f) for f in _MOVED_TO_TRANSFORM):
+        if old is not None and any(map(old.has, _V0_TRANSFORM.values())):
             target = _sub(layer, "transform_param")
-            for field in _MOVED_TO_TRANSFORM:
+            for field in _V0_TRANSFORM.values():
                 if not target.has(field):
                     old.move(field, target)
 
@@ -189,11 +173,8 @@ def _input_layers(net: Message) -> list[Message]:
     taken = {v.value.get("name") for kind in ("layer", "layers") for v in net.values.get(kind, ())}
     own = "input" if "input" not in taken else "inputs"
     layer = Message("LayerParameter", net.source, names[0].start, names[-1].end)
-    layer.values = {
-        "name": [names[0]._replace(value=own)],
-        "type": [names[0]._replace(value="Input")],
-        "top": names,
-    }
+    name, type = (names[0]._replace(value=text) for text in (own, "Input"))
+    layer.values = {"name": [name], "type": [type], "top": names}
     if dims:
         shapes = []
         for i in range(0, len(dims), 4):

@@ -47,6 +47,11 @@ def test_lenet_by_names() -> None:
     assert [list(s.dim) for s in net.layer[0].dummy_data_param.shape] == [[50, 1, 28, 28], [50, 1, 1, 1]]
 
 
+def test_a_field_that_changes_nothing_at_test_is_written() -> None:
+    dropout = to_proto(L.Dropout(L.Input(shape={"dim": [1, 2]}), dropout_ratio=0.375)).layer[1]
+    assert (dropout.type, dropout.dropout_param.dropout_ratio) == ("Dropout", 0.375)
+
+
 def test_lenet_without_names_is_the_same_network() -> None:
     data, label = L.DummyData(shape=[{"dim": [50, 1, 28, 28]}, {"dim": [50, 1, 1, 1]}], ntop=2)
     conv = L.Convolution(data, kernel_size=5, num_output=20, weight_filler={"type": "xavier"})
