@@ -113,12 +113,8 @@ def _custom(file: Artifact, name: str, entry: dict[str, Any], custom: Callable[[
 
 def _check_layer(layer: Layer, shapes: Mapping[str, Shape]) -> None:
     bottoms = tuple(shapes[b] for b in layer.bottoms)
-    for what, (least, most), count in (
-        ("bottoms", layer.bottoms_allowed, len(bottoms)),
-        ("tops", layer.tops_allowed, len(layer.tops)),
-    ):
-        if count < least or (most is not None and count > most):
-            raise layer.wrong(f"{count} {what}")
+    if wrong := layer.miscounted(len(bottoms), len(layer.tops)):
+        raise layer.wrong(f"it {wrong[1]}")
     tops = layer.shapes(*bottoms)
     if tops != tuple(shapes[t] for t in layer.tops) and not layer.renews:  # that one's are compared in each pass
         raise layer.wrong(f"its tops would be {', '.join(map(show, tops))}")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from itertools import groupby
 from math import inf
 from typing import TYPE_CHECKING, Any
@@ -177,9 +178,26 @@ def _format(file: Artifact, value: Any, blob: str, overlay: Overlay) -> Format:
 def _card(file: Artifact) -> StoredCard:
     """Return title, labels and preprocessing of the card; None for a file without the latter."""
     card = file.get("card", {"title": str, "labels": [str], "preprocess": dict})
-    preprocess = None
-    if card["preprocess"]:
-        from .card import preprocess_of  # pictures, for which many files need nothing
-
-        preprocess = preprocess_of(file, card["preprocess"])
+    preprocess = _preprocess(file, card["preprocess"]) if card["preprocess"] else None
     return card["title"], tuple(card["labels"]), preprocess
+
+
+def _preprocess(file: Artifact, stored: Mapping[str, Any]) -> Preprocess:
+    """Return the preprocessing that a card in the header has. Raises ParseError, UsageError."""
+    from ..images.preprocess import LETTERBOX, Preprocess  # for pictures, for which many files need nothing
+
+    preprocess = dict(stored)
+    mean, scale = preprocess.pop("mean", []), preprocess.pop("scale", 1.0)
+    borders = preprocess.pop("resize", None) if preprocess.get("resize") == LETTERBOX else None
+    settings = file.restore(Preprocess, preprocess, "preprocess")
+    settings = replace(settings, resize=borders or settings.resize)
+    value = file.array(mean) if isinstance(mean, dict) else _numbers(file, "mean", mean)
+    settings.with_options(resize=settings.resize, crop=settings.crop, channels=settings.channels)  # checks their values
+    return replace(settings, mean=value, scale=_numbers(file, "scale", scale))
+
+
+def _numbers(file: Artifact, name: str, value: Any) -> float | tuple[float, ...]:
+    """Return one number, or one per channel."""
+    if isinstance(value, list):
+        return tuple(file.restore(float, v, name) for v in value)
+    return file.restore(float, value, name)

@@ -421,6 +421,17 @@ class Layer:
         """Return ``error`` with this layer's name added."""
         return ModelError(f"layer {self.name!r} ({self.type}): {error.message}", layer=self.name, hint=error.hint)
 
+    def miscounted(self, bottoms: int, tops: int) -> tuple[str, str] | None:
+        """Return of which blobs it takes another number, "bottom" or "top", and which; None if it takes so many."""
+        for what, number, (least, most) in (
+            ("bottom", bottoms, self.bottoms_allowed),
+            ("top", tops, self.tops_allowed),
+        ):
+            if number < least or (most is not None and number > most):
+                takes = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
+                return what, f"takes {takes} {what}{'' if takes == '1' else 's'}, found {number}"
+        return None
+
     def wrong(self, message: str, hint: str | None = None) -> ShapeError:
         """Return a ShapeError that names this layer: ``raise self.wrong(...)``."""
         return ShapeError(f"layer {self.name!r} ({self.type}): {message}", layer=self.name, hint=hint)

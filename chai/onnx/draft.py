@@ -110,14 +110,8 @@ class Draft:
         """Add a layer, whose top's shapes are known then. Raises Refused if its ports or weights do not fit it."""
         layer.bottoms, layer.tops = tuple(bottoms), tuple(tops)
         layer.place = f"{self.model.path}: node {layer.name}"
-        for what, ports, (least, most) in (
-            ("bottom", bottoms, layer.bottoms_allowed),
-            ("top", tops, layer.tops_allowed),
-        ):
-            if len(ports) < least or (most is not None and len(ports) > most):
-                raise Refused(
-                    f"{len(ports)} {what}s; {layer.type} takes {least} to {'any number' if most is None else most}"
-                )
+        if wrong := layer.miscounted(len(bottoms), len(tops)):
+            raise Refused(f"{layer.type} {wrong[1]}")
         if layer.source:
             shapes = [shape.dim for shape in layer.params.shape]
         else:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .. import layers
-from ..errors import ChaiError, ModelError, ParseError, ShapeError, UnknownLayer
+from ..errors import ChaiError, ModelError, ParseError, UnknownLayer
 from ..fixed import Precision
 from ..graph import Graph, Layer
 from ..graph.params import LossParams
@@ -22,17 +22,13 @@ from ..plugins.loading import chosen
 from ..plugins.registry import Registry
 from ..util.suggest import did_you_mean, nearest
 from .assign import message_of
-from .fill import fill
-from .message import Message, parameters
+from .message import Message, fill, parameters
 
 if TYPE_CHECKING:
     from .compose import Share
 
 PHASES = ("TRAIN", "TEST")
 OPTIONS = 4  # that a hint names at most
-_NAMED = (
-    "name the file or folder that has this module: --custom, CHAI_CUSTOM or Net(custom=...); no other place is searched"
-)
 
 
 class NetState:
@@ -99,7 +95,6 @@ def build(net: Message, messages: list[Message], state: NetState, custom: Regist
     for message in messages:
         if state.includes(message):
             message = wiring.numbered(message)
-            wiring.claim(message)
             for part, shares in _parts(graph, message, custom):
                 if part is not message:
                     wiring.claim(part)
@@ -181,10 +176,12 @@ def _make(message: Message, custom: Registry, network: str, phase: str) -> Layer
             entry = CustomEntry(network, name, type, key, params, fields)
             layer = make(custom, entry, flagged)
             if layer is None:
-                hint = _near(type) if code is None else _NAMED
-                raise UnknownLayer(
-                    f"layer {name!r}: type {type!r} has no definition here{_code(code)}", layer=name, hint=hint
-                )
+                what, hint = f"layer {name!r}: type {type!r} has no definition here", _near(type)
+                if code is not None:
+                    what += f"; it is {code.get('layer', '')} of the Python module {code.get('module', '')!r}"
+                    hint = "name the file or folder that has this module: --custom, CHAI_CUSTOM or Net(custom=...); "
+                    hint += "no other place is searched"
+                raise UnknownLayer(what, layer=name, hint=hint)
         else:
             own = message_of(type)
             layer = cls(name, params=fill(cls.Params, message.get(own) if own else None))
@@ -194,13 +191,6 @@ def _make(message: Message, custom: Registry, network: str, phase: str) -> Layer
         layer.precision = fill(Precision, precision) if precision is not None else None
     layer.place = _place(message)
     return layer
-
-
-def _code(code: Message | None) -> str:
-    """Return class and module of a Python layer for an error message; "" for other layers."""
-    if code is None:
-        return ""
-    return f"; it is {code.get('layer', '')} of the Python module {code.get('module', '')!r}"
 
 
 def _near(type: str) -> str:
@@ -231,10 +221,11 @@ class _Wiring:
         while unique in self.names:
             self.repeats[name] += 1
             unique = f"{name} ({self.repeats[name] + 1})"
+        self.names.add(unique)
         return message if unique == name else message.with_text("name", unique)
 
     def claim(self, message: Message) -> None:
-        """Refuse a second layer of a name."""
+        """Refuse a part of a composed layer with the name of another layer."""
         name = message.get("name", "")
         if name in self.names:
             raise self._error(message, f"layer name {name!r} is used twice", "name")
@@ -250,7 +241,8 @@ class _Wiring:
         if late and (layer.skipped or not latest.keys() >= set(bottoms)):
             self.dropped.update((t, layer.name) for t in tops if t not in bottoms)
             return
-        self._count(message, layer, bottoms, tops)
+        if wrong := layer.miscounted(len(bottoms), len(tops)):
+            raise self._error(message, f"layer {layer.name!r} ({layer.type}) {wrong[1]}", wrong[0])
         for i, name in enumerate(bottoms):
             if name not in latest:
                 what = f"layer {layer.name!r} reads blob {name!r}, which {self._missing(name)}"
@@ -283,11 +275,8 @@ class _Wiring:
         assert isinstance(layer, SourceLayer)
         transform = message.get("transform_param")
         layer.transform = fill(Transform, transform) if transform is not None else None
-        try:
+        with _located(message):
             declared = layer.declared()
-        except ShapeError as error:
-            error.message = f"{layer.place}: {error.message}"
-            raise
         for top, shape in zip(layer.tops, declared):
             self.graph.inputs[top] = shape
             if layer.transform is not None:
@@ -334,17 +323,6 @@ class _Wiring:
             return f"layer {writer!r} would write, but its rules leave it out in {self.state}"
         near = did_you_mean(name, self.graph.latest)
         return "no layer above writes" + (f" ({near})" if near else "")
-
-    def _count(self, message: Message, layer: Layer, bottoms: list[str], tops: list[str]) -> None:
-        for what, count, (least, most) in (
-            ("bottom", bottoms, layer.bottoms_allowed),
-            ("top", tops, layer.tops_allowed),
-        ):
-            if len(count) < least or (most is not None and len(count) > most):
-                wanted = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
-                blobs = what if wanted == "1" else f"{what}s"
-                text = f"layer {layer.name!r} ({layer.type}) takes {wanted} {blobs}, found {len(count)}"
-                raise self._error(message, text, what)
 
     def _error(self, message: Message, text: str, field: str, index: int = 0, hint: str | None = None) -> ParseError:
         field = next(name for name in (field, "name", "type") if message.values.get(name))

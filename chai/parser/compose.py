@@ -18,8 +18,7 @@ from ..plugins.loading import lookup
 from ..plugins.registry import Registry
 from ..util.source import SourceText
 from .assign import layer_message
-from .fill import fill
-from .message import Message, parameters, read
+from .message import Message, fill, parameters, read
 from .text import parse
 
 Share = tuple[str, tuple[int, ...]]  # a composed layer, and those of its trained parameters that a part takes

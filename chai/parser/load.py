@@ -12,8 +12,7 @@ from ..util.log import logger
 from ..util.source import SourceText
 from .build import NetState, build
 from .message import Message, read
-from .stamp import stamped
-from .text import Block, TextField, parse, read_source
+from .text import Block, TextField, parse, read_source, stamped
 from .upgrade import upgrade
 
 log = logger("chai.parser")

@@ -1,4 +1,4 @@
-"""Typed messages: the text tree read with the schema.
+"""Typed messages: the text tree read with the schema, and layers' parameters filled from them.
 
 A Message knows which of its fields were set and where. Fields the schema does not know are kept and ignored.
 """
@@ -6,9 +6,11 @@ A Message knows which of its fields were set and where. Fields the schema does n
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import fields as fields_of
 from typing import Any, NamedTuple
 
 from ..errors import ParseError
+from ..util.data.dataclass_io import problem
 from ..util.source import SourceText
 from ..util.suggest import did_you_mean
 from .schema import FieldType, fields
@@ -95,6 +97,29 @@ def _unknown(fields: Iterable[TextField], texts: dict[str, list[Any]]) -> None:
     for field in fields:
         if isinstance(field.value, Scalar):
             texts.setdefault(field.name, []).append(field.value.text)
+
+
+def fill(cls: type, message: Message | None) -> Any:
+    """Return an instance of ``cls`` with the fields that ``message`` sets, the others at their defaults.
+
+    Raises ParseError for a value outside the range or choices that its field declares.
+    """
+    parameters: dict[str, Any] = {}
+    for field in fields_of(cls):
+        values = message.values.get(field.name) if message is not None else None
+        if not values or message is None:
+            continue
+        nested = field.metadata.get("nested")
+        checked = [fill(nested, v.value) if nested else _checked(v, field, message) for v in values]
+        parameters[field.name] = tuple(checked) if isinstance(field.default, tuple) else checked[-1]
+    return cls(**parameters)
+
+
+def _checked(v: Value, field: Any, message: Message) -> Any:
+    wrong = problem(field.metadata, v.value)
+    if wrong:
+        raise message.source.error(f"{field.name}: {wrong}", v.start, v.end)
+    return v.value
 
 
 def read(block: Block, type: str, source: SourceText) -> Message:

@@ -37,6 +37,8 @@ _EXTENSION = r"\[[ \t]*[\w.\-/]+[ \t]*\]"
 _ESCAPE = r"(?s)\\([0-7]{1,3}|[xX][0-9a-fA-F]{1,2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|.)"
 _LETTERS = dict(zip("ntrabfv\\'\"?", "\n\t\r\a\b\f\v\\'\"?"))
 _CLOSES = {"{": "}", "<": ">"}
+# the first line of a quantised prototxt, which names the weights that its formats belong to
+STAMP = re.compile(r"\A# chai quantize: [^\n]*sha256 ([0-9a-f]{64})[^\n]*\r?\n")
 
 
 @dataclass(eq=False, slots=True)
@@ -92,6 +94,18 @@ def _refuse_binary(data: bytes, path: Path) -> None:
             path=str(path),
             hint="the first file is the .prototxt, the second the .caffemodel",
         )
+
+
+def stamp(weights: str, digest: str, note: str) -> str:
+    """Return the STAMP without a newline. It is ASCII even if the file name is not."""
+    name = weights.encode("ascii", "backslashreplace").decode()
+    return f"# chai quantize: {note}; weights sha256 {digest} {name}"
+
+
+def stamped(text: str) -> str | None:
+    """Return the SHA-256 of the weights that a network's text requires; None if it names none."""
+    stamp = STAMP.match(text)
+    return stamp.group(1) if stamp else None
 
 
 def parse(source: SourceText) -> Block:

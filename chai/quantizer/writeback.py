@@ -18,8 +18,7 @@ from ..chaidnn_v2.arithmetic import table_fraction
 from ..fixed import Precision
 from ..graph import Composed, Graph, Layer, formats_file
 from ..parser.caffemodel import write_caffemodel
-from ..parser.stamp import STAMP, stamp
-from ..parser.text import Block, layers_of, parse, read_source
+from ..parser.text import STAMP, Block, layers_of, parse, read_source, stamp
 from ..passes.fold_pairs import centred_pair
 from ..util.files import complete, digest
 from ..util.lazy_numpy import np

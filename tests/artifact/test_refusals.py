@@ -325,7 +325,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "weights at an odd place": (change("layers", "pr", "blobs", 0, "offset", to=2), "outside the section 'weights'"),
     "no weights": (change("layers", "pr", "blobs", to=[]), "its weights have other shapes than it needs"),
     "tops of another size": (change("shapes", "out", to=[2, 4, 2, 4]), "its tops would be"),
-    "too many bottoms": (change("layers", "pr", "bottoms", to=["p1", "p1"]), "2 bottoms"),
+    "too many bottoms": (change("layers", "pr", "bottoms", to=["p1", "p1"]), "takes 1 bottom, found 2"),
     "no custom version": (change("layers", "m1", "custom", to={}), "expected an object with type, version, values"),
     "the host runs what it cannot": (
         lambda h, s: h["steps"].append({"host": "c1", "codes": False}),

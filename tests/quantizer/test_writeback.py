@@ -15,8 +15,7 @@ import chai
 from chai.fixed import Format, Precision
 from chai.offload.formats import from_precision
 from chai.parser.caffemodel import write_caffemodel
-from chai.parser.stamp import stamp, stamped
-from chai.parser.text import parse, read_source
+from chai.parser.text import parse, read_source, stamp, stamped
 from chai.quantizer import Recipe, quantize
 from chai.quantizer.writeback import annotated, fields
 from chai.util.files import digest
