@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from enum import Enum
 from heapq import heappop, heappush
 from itertools import chain
 from typing import NamedTuple
@@ -40,18 +39,11 @@ class Arrangement(NamedTuple):
         return self.cycles + SAVED * len(self.pieces)
 
 
-class Priority(Enum):
-    """Priorities of list scheduling: the order of the Tasks as they come, or the length of their critical paths."""
-
-    TASKS = "order of the Tasks"
-    PATHS = "critical paths"
-
-
 class Candidate(NamedTuple):
-    """A way to cut the Tasks, and the arrangement of its pieces by a priority."""
+    """A way to cut the Tasks, and the arrangement of its pieces, ``by_paths`` or not."""
 
     way: Way
-    priority: Priority
+    by_paths: bool
     arrangement: Arrangement
 
 
@@ -66,16 +58,16 @@ def best_arrangement(
     """
     arranger = Arranger(overlay, tasks, shapes, views)
     ways = [*arranger.cuts.ways()]
-    starts = [(way, priority) for way in ways for priority in Priority]
+    starts = [(way, by_paths) for way in ways for by_paths in (False, True)]
     size = max(1, ceil_div(len(tasks), PARTS))
     parts = [slice(first, first + size) for first in range(0, len(tasks), size)]
     alone = min(ALONE, len(tasks))
     steps = len(starts) + len(parts) + alone
     with meter("steps of planning") as tell:
         candidates = []
-        for done, (way, priority) in enumerate(starts):
+        for done, (way, by_paths) in enumerate(starts):
             tell(done, steps)
-            candidates.append(Candidate(way, priority, arranger.arrangement(way, priority)))
+            candidates.append(Candidate(way, by_paths, arranger.arrangement(way, by_paths)))
         best = min(candidates, key=lambda candidate: candidate.arrangement.cost)
         for done, part in enumerate(parts, len(starts)):
             tell(done, steps)
@@ -98,10 +90,10 @@ def _improved(arranger: Arranger, best: Candidate, part: slice, options: Iterabl
         at, left = options.index(best.way[part]) + step, tries
         while left and 0 <= at < len(options):
             mixed = (*best.way[: part.start], *options[at], *best.way[part.stop :])
-            arrangement = arranger.arrangement(mixed, best.priority)
+            arrangement = arranger.arrangement(mixed, best.by_paths)
             at, left = at + step, left - 1
             if arrangement.cost < best.arrangement.cost:
-                best, left = Candidate(mixed, best.priority, arrangement), tries
+                best, left = Candidate(mixed, best.by_paths, arrangement), tries
     return best
 
 
@@ -118,12 +110,12 @@ class Arranger:
         self._overlay, self._tasks, self._shapes, self._views = overlay, tasks, shapes, views
         self._accesses: dict[Piece, tuple[list[Access], list[Access]]] = {}
 
-    def arrangement(self, way: Way, priority: Priority) -> Arrangement:
-        """Return the pieces of a way in the order that list scheduling gives them."""
+    def arrangement(self, way: Way, by_paths: bool) -> Arrangement:
+        """Return the pieces of a way in the order of list scheduling: by the lengths of critical paths, or as they come."""
         pieces = [*chain.from_iterable(way)]
         costs = [self.cuts.effort(piece) for piece in pieces]
         predecessors = self._predecessors(pieces)
-        priorities = [0.0] * len(pieces) if priority is Priority.TASKS else _critical_paths(costs, predecessors)
+        priorities = _critical_paths(costs, predecessors) if by_paths else [0.0] * len(pieces)
         order = _strips_in_order(_list_schedule(costs, predecessors, priorities), pieces)
         after = _counts([costs[i].engine for i in order], [predecessors[i] for i in order], order)
         arrangement = sharing(self._overlay, self._tasks, [pieces[i] for i in order])

@@ -58,9 +58,12 @@ class Cuts:
         No Task is cut, but for strips; all are cut into images, or those that lose little; and these into bands.
         """
         images = [[*self._images(i)] for i in range(len(self._tasks))]
-        little = [self._unless_lost(i, pieces) for i, pieces in enumerate(images)]
-        ways = [self._whole, images, little, *(self._in_bands(little, *banding) for banding in BANDINGS)]
-        yield from dict.fromkeys(tuple(map(tuple, way)) for way in ways)
+        little = [whole if self._loses(some, whole, LOSS) else some for some, whole in zip(images, self._whole)]
+        banded = (
+            [[band for piece in pieces for band in self._bands(piece, *banding)] for pieces in little]
+            for banding in BANDINGS
+        )
+        yield from dict.fromkeys(tuple(map(tuple, way)) for way in (self._whole, images, little, *banded))
 
     def bands_of(self, pieces: Sequence[Piece]) -> Iterator[Way]:
         """Yield ways to cut the Task of these pieces, of the same images, into ``COUNTS`` of bands; none if it is in strips."""
@@ -80,12 +83,8 @@ class Cuts:
             for piece in self._whole[i]:
                 yield piece._replace(images=None if count == batch else (first, count))
 
-    def _in_bands(self, way: Way, most: int, least: int, loss: float) -> list[list[Piece]]:
-        """Return the pieces of each Task in at most so many bands of at least so many cycles, where that loses no more."""
-        return [[band for piece in pieces for band in self._bands(piece, most, least, loss)] for pieces in way]
-
     def _bands(self, piece: Piece, most: int, least: int, loss: float) -> list[Piece]:
-        """Return the most such bands of a piece, or the piece."""
+        """Return at most so many bands of at least so many cycles that a piece is cut into, where that loses no more."""
         count = min(most, int(self.effort(piece).busy // least))
         while count > 1 and piece.columns is None:
             rows = self._tasks[piece.task].bands(self._overlay, self._shapes, count)
@@ -94,10 +93,6 @@ class Cuts:
                 return bands
             count //= 2
         return [piece]
-
-    def _unless_lost(self, i: int, pieces: list[Piece]) -> list[Piece]:
-        """Return the pieces of a Task if they lose little, or all of it in one."""
-        return self._whole[i] if self._loses(pieces, self._whole[i], LOSS) else pieces
 
     def _loses(self, pieces: Sequence[Piece], whole: Sequence[Piece], most: float) -> bool:
         apart, together = (sum(self.effort(piece).busy for piece in some) for some in (pieces, whole))

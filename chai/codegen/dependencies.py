@@ -69,9 +69,9 @@ def dependencies(
     The segments of one file share a ``budget``. Raises DeviceError if it is spent, or if a Task or the host would read
     bytes that hold another blob, or nothing: so offsets from a file are checked here.
     """
-    accesses = _Accesses(_ByteHistory(budget or Budget()), shapes, regions, overlay.layout)
+    memory = _ByteHistory(budget or Budget(), shapes, regions, overlay.layout)
     for blob, first, channels in stored(regions, shapes):
-        accesses.write(_Access(blob, (first, channels), (0, shapes[blob][0])), NONE)
+        memory.write(_Access(blob, (first, channels), (0, shapes[blob][0])), NONE)
     waits, done = [], dict.fromkeys(Finished._fields, 0)
     for task in tasks:
         batch = shapes[task.output][0]
@@ -86,11 +86,11 @@ def dependencies(
         after = NONE
         for blob in dict.fromkeys(task.inputs):
             rows = task.rows and task.rows_read(shapes, blob)
-            after |= accesses.read(_Access(blob, (0, shapes[blob][1]), images, rows), me)
+            after |= memory.read(_Access(blob, (0, shapes[blob][1]), images, rows), me)
         result = _Access(task.output, task.channels(shapes), images, task.rows)
-        waits.append(after | accesses.write(result, me, task.columns))
+        waits.append(after | memory.write(result, me, task.columns))
     for blob, first, channels in wanted(regions, tasks, shapes):
-        accesses.read(_Access(blob, (first, channels), (0, shapes[blob][0])), NONE)
+        memory.read(_Access(blob, (first, channels), (0, shapes[blob][0])), NONE)
     return waits
 
 
@@ -139,16 +139,26 @@ class _Bytes:
     columns: int = 0
 
 
+class _Access(NamedTuple):
+    """A part of a blob that is read or written: channels, images and rows, each (first, count), or all ``rows``."""
+
+    blob: str
+    channels: Span
+    images: Span
+    rows: Span | None = None
+
+
 class _ByteHistory:
     """The history of every byte: ``history[i]`` is that of the bytes from ``bounds[i]`` to ``bounds[i + 1]``."""
 
-    def __init__(self, budget: Budget) -> None:
-        self.budget = budget
+    def __init__(self, budget: Budget, shapes: Mapping[str, Shape], regions: Regions, layout: Layout) -> None:
+        self.budget, self.shapes, self.regions, self.layout = budget, shapes, regions, layout
         self.bounds = [0, inf]
         self.history = [_Bytes()]
 
-    def read(self, runs: Iterable[tuple[int, int]], blob: str, whole: str, reader: Finished) -> Finished:
-        """Record a read; return the Tasks that wrote these bytes. Raises DeviceError unless they hold ``whole``."""
+    def read(self, access: _Access, reader: Finished) -> Finished:
+        """Record a read; return the Tasks that wrote these bytes. Raises DeviceError unless they hold the blob."""
+        (whole, runs), blob = self._bytes(access), access.blob
         after, history = NONE, self.history
         known: dict[_Bytes, _Bytes] = {}  # the new history for each old one, of which many runs have few
         for first, last in self._cut(runs):
@@ -165,11 +175,15 @@ class _ByteHistory:
                 history[i] = now
         return after
 
-    def write(self, runs: Iterable[tuple[int, int]], now: _Bytes, first_column: int = 0) -> Finished:
-        """Record a write; return the Tasks that wrote or read these bytes before. Raises DeviceError if they hold the blob.
+    def write(self, access: _Access, writer: Finished, strip: Span | None = None) -> Finished:
+        """Record a write; return the Tasks that wrote or read these bytes before.
 
-        A strip has its columns from ``first_column`` on, after those before it: it waits for nothing that the first one did not.
+        A ``strip`` has some columns, after those before it: it waits for nothing that the first one did not. Raises DeviceError
+        if the bytes hold the blob, or if the writer would wait for itself.
         """
+        whole, runs = self._bytes(access)
+        first_column, end_column = (0, 0) if strip is None else (strip[0], sum(strip))
+        now = _Bytes(whole, writer, columns=end_column % self.shapes[access.blob][3])
         after, bounds, history = NONE, self.bounds, self.history
         before: set[_Bytes] = set()
         for first, last in self._cut(runs):
@@ -180,13 +194,22 @@ class _ByteHistory:
                 del history[first + 1 : last], bounds[first + 1 : last]
         for piece in before:
             if first_column:
-                if (piece.blob, piece.columns) != (now.blob, first_column):
-                    raise DeviceError(f"blob {now.blob!r} is not written strip by strip")
-            elif piece.blob == now.blob:
-                raise DeviceError(f"blob {now.blob!r} is written twice")
+                if (piece.blob, piece.columns) != (whole, first_column):
+                    raise DeviceError(f"blob {whole!r} is not written strip by strip")
+            elif piece.blob == whole:
+                raise DeviceError(f"blob {whole!r} is written twice")
             else:
                 after |= piece.written | piece.read
+        if after.array >= writer.array > 0 or after.window >= writer.window > 0:
+            raise DeviceError(f"blob {whole!r} is written over what it is made of")
         return after
+
+    def _bytes(self, access: _Access) -> tuple[str, Iterable[tuple[int, int]]]:
+        """Return the outermost blob of these channels, and where their bytes are."""
+        blob, (first, count), images, rows = access
+        whole, start = self.regions.whole(blob)
+        offset = self.regions.blobs[blob].offset
+        return whole, spans(offset, self.shapes[whole], (start + first, count), images, rows, self.layout)
 
     def _cut(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         """Yield, for each run of bytes, the first of the pieces in it, and the one after the last; cut at its ends."""
@@ -205,40 +228,3 @@ class _ByteHistory:
             # inserting moves the entries after it: some thousand of them take the time of one access
             spend(last - first + len(history) // 2000)
             yield first, last
-
-
-class _Access(NamedTuple):
-    """A part of a blob that is read or written: channels, images and rows, each (first, count), or all ``rows``."""
-
-    blob: str
-    channels: Span
-    images: Span
-    rows: Span | None = None
-
-
-class _Accesses:
-    """Reads and writes in a memory; each returns what it waits for."""
-
-    def __init__(self, memory: _ByteHistory, shapes: Mapping[str, Shape], regions: Regions, layout: Layout) -> None:
-        self.memory, self.shapes, self.regions, self.layout = memory, shapes, regions, layout
-
-    def read(self, access: _Access, reader: Finished) -> Finished:
-        whole, runs = self._bytes(access)
-        return self.memory.read(runs, access.blob, whole, reader)
-
-    def write(self, access: _Access, writer: Finished, strip: Span | None = None) -> Finished:
-        """Raise DeviceError, too, if the writer would wait for itself. A ``strip`` has some columns."""
-        whole, runs = self._bytes(access)
-        begin_column, end_column = (0, 0) if strip is None else (strip[0], sum(strip))
-        now = _Bytes(whole, writer, columns=end_column % self.shapes[access.blob][3])
-        after = self.memory.write(runs, now, begin_column)
-        if after.array >= writer.array > 0 or after.window >= writer.window > 0:
-            raise DeviceError(f"blob {whole!r} is written over what it is made of")
-        return after
-
-    def _bytes(self, access: _Access) -> tuple[str, Iterable[tuple[int, int]]]:
-        """Return the outermost blob of these channels, and where their bytes are."""
-        blob, (first, count), images, rows = access
-        whole, start = self.regions.whole(blob)
-        offset = self.regions.blobs[blob].offset
-        return whole, spans(offset, self.shapes[whole], (start + first, count), images, rows, self.layout)

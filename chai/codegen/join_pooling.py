@@ -24,8 +24,6 @@ def joined(work: Work) -> Work:
 
     The channels of a Concat's branches have names of their own in the pooled blob.
     """
-    if work.overlay.own is not None:
-        return work
     uses = _uses(work)
     shapes, views = {**work.shapes}, {**work.views}
     together: dict[Task, Task | None] = {}

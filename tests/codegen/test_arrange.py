@@ -18,13 +18,13 @@ import chai
 from chai import overlay as overlays
 from chai.blob import View, outermost
 from chai.codegen import cut, join_pooling
-from chai.codegen.arrange import Arrangement, Arranger, Priority, best_arrangement
+from chai.codegen.arrange import Arrangement, Arranger, best_arrangement
 from chai.codegen.chain import Chain, Piece, arranged, sharing
 from chai.codegen.compile import chain
 from chai.codegen.cut import PIECES
 from chai.codegen.cycles import Effort, chain_cycles, effort
 from chai.codegen.dependencies import dependencies
-from chai.codegen.encoding import encode, equal
+from chai.codegen.encoding import encode
 from chai.codegen.memory_map import FIXED, WORK, Usage, regions
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
@@ -39,6 +39,7 @@ from chai.tasks.work import Work
 from chai.util import log
 from tests.artifact.common import compiled, data, load
 from tests.codegen.cases import decoded
+from tests.codegen.equality import equal
 from tests.conftest import ROOT, examples, report
 from tests.tasks.common import joined
 
@@ -85,7 +86,7 @@ def test_networks_are_as_fast_as_the_hardware_is_built_for(name: str, batch: int
 def arrangements(*segment: Any) -> list[Arrangement]:
     """Those of each way to cut all Tasks, by each priority."""
     arranger = Arranger(*segment)
-    return [arranger.arrangement(way, priority) for way in arranger.cuts.ways() for priority in Priority]
+    return [arranger.arrangement(way, by_paths) for way in arranger.cuts.ways() for by_paths in (False, True)]
 
 
 def pool(source: str, target: str, size: tuple[int, int] = (3, 5)) -> Pool:
