@@ -294,7 +294,7 @@ class StepReader:
             raise self.file.error(f"task {tag}: {task.zero_weights} of its weights are zeros of a rewrite")
         if isinstance(task, FilterTask) and isinstance(task.weights, Packed):
             most, overlay = self._format(task.inputs[0]).magnitude, self.overlay
-            bound = overlay.array_bound if task.sums_are_wide else overlay.accumulator_bound
+            bound = overlay.array_bound if task.wide else overlay.accumulator_bound
             reached = WEIGHT * prod(task.weights.shape[1:]) * most
             if reached + largest_bias >= bound:  # that bias may be another Task's
                 reached += int(np.abs(task.bias).max(initial=0))

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import fields
 from typing import Any
 
 from .. import tasks as kinds
@@ -19,7 +18,7 @@ from ..overlay import Overlay
 from ..overlay.records import pack
 from ..overlay.weights import ByteSource, Piece
 from ..tasks import Task
-from ..tasks.fields import Operands, band_fields, same
+from ..tasks.fields import Operands
 from ..util.lazy_numpy import np
 from .dependencies import NONE, Finished
 
@@ -100,17 +99,6 @@ def constants_at(values: Mapping[str, int]) -> int:
     return values["weights"] or values["table"]
 
 
-def equal(a: Task, b: Task) -> bool:
-    """Return whether two Tasks are equal in all fields that a descriptor has, arrays by value.
-
-    A Copy whose requantisation changes no code equals one without requantisation.
-    """
-    a, b = a.plain(), b.plain()
-    if type(a) is not type(b):
-        return False
-    return all(same(getattr(a, f.name), getattr(b, f.name)) for f in fields(a) if f.name not in NOTES)
-
-
 def fields_of(task: Task, memory: Operands, where: int, place: Mapping[str, int]) -> dict[str, int]:
     """Return the values of all fields of a Task's descriptor; ``place`` has those of its place in a chain."""
     overlay, limits = memory.overlay, task.limits(memory.overlay)
@@ -118,7 +106,8 @@ def fields_of(task: Task, memory: Operands, where: int, place: Mapping[str, int]
         raise DeviceError(f"opcode: overlay {overlay.name} has no {task.kind} unit")
     own = task.fields(memory, where)
     if task.rows is not None and task.engine == "window":
-        own |= band_fields(own)
+        # the words of a plane that it reads and writes
+        own["tile_rows"], own["tile_columns"] = (own[f"{x}_height"] * own[f"{x}_width"] for x in ("input", "output"))
     if task.lookup is not None:  # after the records of requantisation, where it has some
         own = {**own, "lookup": 1, "table": own.get("table") or where}
     if reason := task.excluded(overlay, memory.shapes):

@@ -65,6 +65,7 @@ class Task:
     in_parts: ClassVar[bool] = False  # True if several Tasks of the kind may write one blob together
     operands: ClassVar[int] = 1  # blobs that a descriptor of the kind reads
     side_by_side: ClassVar[bool] = True  # False if the window engine takes one plane of a blob at a time
+    banded: ClassVar[bool] = False  # whether a descriptor may have some rows of its output: see ``in_bands``
     table: ClassVar[slice | None] = None  # the axes of the output, of whose elements each has a record of the table
     inputs: tuple[str, ...]
     output: str
@@ -230,8 +231,8 @@ class Task:
         return bands if inside and fits else (None,)
 
     def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
-        """Return whether a descriptor may have some rows of its output; by default it may not."""
-        return False
+        """Return whether a descriptor may have some rows of its output."""
+        return self.banded
 
     def may_share(self, overlay: Overlay) -> bool:
         """Return whether its weights may stay in the array's buffer for a Task that has the same; by default they may not."""
@@ -375,13 +376,6 @@ class CompiledTask(Task):
 
     def cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
         return self.work[1]
-
-
-@lru_cache(maxsize=1)
-def kinds() -> dict[str, type[Task]]:
-    """Return all kinds of Task by name."""
-    classes = (cls for stem in sorted(_files(__name__)) for cls in defined(__name__, stem, Task).values())
-    return {cls.kind: cls for cls in classes if hasattr(cls, "kind")}
 
 
 @lru_cache(maxsize=64)

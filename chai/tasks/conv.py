@@ -59,25 +59,16 @@ class ConvLimits(TaskLimits):
 
 @dataclass(frozen=True, eq=False)
 class Conv(FilterTask):
-    """A convolution on the array. ``pooling`` is of the codes after their ``lookup``.
-
-    ``wide`` is whether sums may leave the overlay's ``accumulator_bits``: they have ``wide_bits`` then, and take two cycles
-    in the requantisation. It changes no code.
-    """
+    """A convolution on the array. ``pooling`` is of the codes after their ``lookup``."""
 
     kind = "conv"
     limit_type: ClassVar[type[TaskLimits]] = ConvLimits
     engine = "array"
-    wide: bool = field(default=False, kw_only=True)
     pooling: PooledCodes | None = field(default=None, kw_only=True)
 
     def define(self, *codes: Array) -> Array:
         result = super().define(*codes)
         return result if self.pooling is None else self.pooling.define(result)
-
-    @property
-    def sums_are_wide(self) -> bool:
-        return self.wide
 
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
         conv, word = self._convolved(overlay, shapes), overlay.layout.channels_per_word

@@ -45,6 +45,7 @@ class Depthwise(FilterTask):
 
     kind = "depthwise"
     limit_type = DepthwiseLimits
+    banded = True
 
     @classmethod
     def packing(cls, overlay: Overlay) -> ArraySize:
@@ -61,9 +62,6 @@ class Depthwise(FilterTask):
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
         columns = shapes[self.inputs[0]][3]
         return {"stride": max(self.window.stride), "pad": max(self.window.pad), "columns": columns, **self.bends()}
-
-    def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
-        return True
 
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate cycles of the window engine: a column of the image a cycle, and those of padding after it and below it."""

@@ -48,6 +48,7 @@ class Eltwise(Task):
     kind = "eltwise"
     limit_type = EltwiseLimits
     operands = 2
+    banded = True
     factors: tuple[int, ...]
     negative: tuple[int, ...] | None
     requantization: Requantization
@@ -123,9 +124,6 @@ class Eltwise(Task):
         products = (1 if self.operation == "PROD" else 2) * (1 if self.negative is None else 2)
         computing = self.words_at_once(overlay, self.accessed(shapes, self.output)) * products
         return max(computing, super().working_cycles(overlay, shapes))
-
-    def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
-        return True
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
         factors = self.factors if self.operation != "PROD" else (*self.factors, 0)

@@ -198,12 +198,6 @@ class Operands:
             raise DeviceError(f"output: expected {expected}, blob {blob!r} is {shape}")
 
 
-def band_fields(values: Mapping[str, int]) -> dict[str, int]:
-    """Return the fields of a window engine's Task with some rows: the words of a plane that it reads and writes."""
-    read, written = (values[f"{side}_height"] * values[f"{side}_width"] for side in ("input", "output"))
-    return {"tile_rows": read, "tile_columns": written}
-
-
 # -- windows
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..blob import Array, Shape
@@ -48,7 +48,8 @@ class FilterTask(Task):
     """``weights`` int8 (M, C/group, kh, kw), ``bias`` int64 (M,), multipliers of ``requantization`` (M, 1, 1).
 
     ``zero`` is the input's zero point: padding has this code, and ``bias`` includes - zero * sum of the channel's weights,
-    so that the accumulator is the true sum.
+    so that the accumulator is the true sum. ``wide`` is whether sums may leave the overlay's ``accumulator_bits``: they have
+    ``wide_bits`` then, on the array alone, and take two cycles in the requantisation. It changes no code.
 
     Packed weights are in the order in which its engine reads them; ``np.asarray`` makes an array of them. Constants of a
     descriptor: the weights (``pack_weights``), then one record of the table per output channel.
@@ -61,6 +62,7 @@ class FilterTask(Task):
     group: int
     requantization: Requantization
     zero: int = 0
+    wide: bool = field(default=False, kw_only=True)
 
     @classmethod
     def packing(cls, overlay: Overlay) -> ArraySize:
@@ -136,12 +138,7 @@ class FilterTask(Task):
         packing = self.packing(overlay)
         weights = self.weights if isinstance(self.weights, Packed) else Unpacked(self.weights, self.group, packing)
         padding = ByteSource(bytes(self.weight_bytes(overlay) - weights.bytes))
-        return weights, padding, table(overlay, self.bias, self.requantization, (m, 1, 1), self.sums_are_wide)
-
-    @property
-    def sums_are_wide(self) -> bool:
-        """Return whether its sums have the overlay's ``wide_bits``."""
-        return False
+        return weights, padding, table(overlay, self.bias, self.requantization, (m, 1, 1), self.wide)
 
     @classmethod
     def decoded(

@@ -72,6 +72,7 @@ class LRNTask(Task):
     kind = "lrn"
     limit_type = LRNLimits
     side_by_side = False
+    banded = True
     local_size: int
     bases: Array
     slopes: Array
@@ -110,9 +111,6 @@ class LRNTask(Task):
         images, _, *size = self.accessed(shapes, self.output)
         waits = SEGMENTS if self.rows and self.rows[0] else 0
         return super().working_cycles(overlay, shapes) + images * min(CHUNK, prod(size)) + waits
-
-    def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
-        return True
 
     def constant_traffic(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
         return SEGMENTS * SEGMENT.bytes

@@ -17,13 +17,14 @@ import numpy as np
 import pytest
 
 import chai
-from chai.codegen.encoding import check_fields, constants_at, equal
+from chai.codegen.encoding import check_fields, constants_at
 from chai.codegen.memory_map import FIXED, split
 from chai.errors import ChaiError
 from chai.offload.schedule import DeviceStep
 from chai.overlay.records import unpack
 from chai.tasks.fields import Operands, TaskConstants
 from tests.codegen.cases import decoded
+from tests.codegen.equality import equal
 from tests.conftest import HANG, report
 
 from .common import NETS, compiled, data, load, parts

@@ -11,7 +11,7 @@ from chai import overlay as overlays
 from chai.blob import View
 from chai.codegen.chain import Chain
 from chai.codegen.compile import chain
-from chai.codegen.encoding import constants_at, encode, equal
+from chai.codegen.encoding import constants_at, encode
 from chai.codegen.memory_map import BOTH, FIXED, INPUT, OUTPUT, READ, REGION, WORK
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
@@ -23,6 +23,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from chai.tasks.work import Work
 from tests.codegen.cases import decoded
+from tests.codegen.equality import equal
 from tests.codegen.test_memory_map import network
 from tests.conftest import examples
 

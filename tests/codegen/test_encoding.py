@@ -11,7 +11,7 @@ from hypothesis import given, strategies as st
 
 from chai.blob import Shape
 from chai.codegen.dependencies import Finished
-from chai.codegen.encoding import decode, equal
+from chai.codegen.encoding import decode
 from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.offload.schedule import DeviceStep
@@ -32,6 +32,7 @@ from tests.codegen.cases import (
     decoded,
     encoded,
 )
+from tests.codegen.equality import equal
 from tests.codegen.test_memory_map import Segment, network, segments
 from tests.conftest import report
 from tests.passes.common import CONV, MAX, network as small_network

@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chai.codegen.encoding import equal
 from chai.fixed import Requantization
 from chai.tasks.affine import Affine
 from chai.tasks.conv import Conv
 from chai.tasks.window import Window
 from tests.codegen.cases import Case, average, conv, copy, eltwise
+from tests.codegen.equality import equal
 
 # -- equality
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from chai.codegen.dependencies import Finished
-from chai.codegen.encoding import equal
 from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.overlay.layout import Placed
@@ -17,6 +16,7 @@ from chai.tasks.pool import Pool
 from chai.tasks.pooling import PooledCodes
 from chai.tasks.window import Window
 from tests.codegen.cases import WHERE, Z2, Case, average, conv, copy, eltwise, upsample
+from tests.codegen.equality import equal
 
 
 def test_the_fields_of_a_convolution() -> None:

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from chai.codegen.encoding import equal
 from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.overlay import Overlay
 from chai.tasks.affine import Affine
 from chai.tasks.conv import Conv
 from chai.tasks.window import Window
+from tests.codegen.equality import equal
 
 from .cases import Z2, Case, average, conv, copy, eltwise, lrn
 

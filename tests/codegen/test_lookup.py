@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from chai import overlay as overlays
-from chai.codegen.encoding import encode, equal
+from chai.codegen.encoding import encode
 from chai.errors import DeviceError
 from chai.overlay import Overlay
 from chai.overlay.layout import Placed, blob_bytes
 from chai.overlay.records import unpack
 from chai.tasks.fields import Operands
+from tests.codegen.equality import equal
 from tests.lookups import KINDS, looked_up, random_task, with_lookups
 from tests.tasks.common import joined
 

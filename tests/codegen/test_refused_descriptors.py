@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from chai import overlay as overlays
-from chai.codegen.encoding import encode, equal
+from chai.codegen.encoding import encode
 from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.overlay.layout import Placed
@@ -17,6 +17,7 @@ from chai.overlay.records import pack, unpack
 from chai.tasks.fields import Operands, TaskConstants
 from chai.tasks.window import Window
 from tests.codegen.cases import WHERE, Z2, Case, average, conv, copy, eltwise, encoded, filters
+from tests.codegen.equality import equal
 from tests.tasks.common import narrow
 
 

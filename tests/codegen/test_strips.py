@@ -17,7 +17,7 @@ from chai import overlay as overlays
 from chai.artifact.save import save
 from chai.codegen.compile import chain
 from chai.codegen.dependencies import NONE, dependencies
-from chai.codegen.encoding import decode, encode, equal
+from chai.codegen.encoding import decode, encode
 from chai.errors import ChaiError, DeviceError
 from chai.fixed import Requantization
 from chai.overlay.layout import Placed
@@ -27,6 +27,7 @@ from chai.tasks.fields import Operands, TaskConstants
 from chai.tasks.tiling import beyond_ring, beyond_strips, row_words, strips
 from chai.tasks.window import Window
 from tests.artifact.common import save_with_pieces
+from tests.codegen.equality import equal
 from tests.passes.common import network
 from tests.tasks.common import joined
 

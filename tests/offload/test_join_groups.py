@@ -11,7 +11,6 @@ from hypothesis import given, strategies as st
 import chai
 from chai import overlay
 from chai.artifact.save import save
-from chai.codegen.encoding import equal
 from chai.fixed import Requantization
 from chai.layers._window import JOINED
 from chai.layers.convolution import Convolution
@@ -21,6 +20,7 @@ from chai.tasks.conv import Conv
 from chai.tasks.fields import Operands
 from chai.tasks.window import Window
 from tests.codegen.cases import decoded, encoded
+from tests.codegen.equality import equal
 from tests.codegen.test_memory_map import Segment
 from tests.passes.common import network
 from tests.tasks.common import EXAMPLES, codes, emulated, factors, seeds

@@ -14,7 +14,6 @@ from hypothesis import given, strategies as st
 import chai
 from chai import overlay
 from chai.blob import Shape
-from chai.codegen.encoding import equal
 from chai.env import env
 from chai.fixed import Requantization
 from chai.offload import scheduling
@@ -27,6 +26,7 @@ from chai.tasks.fields import Operands
 from chai.tasks.pool import Pool
 from chai.tasks.window import Window
 from tests.codegen.cases import decoded, encoded
+from tests.codegen.equality import equal
 from tests.codegen.test_memory_map import Segment, laid_out
 from tests.conftest import need_models, report
 from tests.passes.common import CONV, network

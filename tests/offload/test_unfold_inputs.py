@@ -15,7 +15,6 @@ import chai
 from chai import overlay
 from chai.artifact.save import save
 from chai.blob import Shape, View
-from chai.codegen.encoding import equal
 from chai.env import env
 from chai.errors import ParseError
 from chai.fixed import Requantization
@@ -27,6 +26,7 @@ from chai.tasks.unfold import Unfold
 from chai.tasks.window import Window
 from tests.artifact.common import assembled, custom, load, parts
 from tests.codegen.cases import decoded, encoded
+from tests.codegen.equality import equal
 from tests.codegen.test_memory_map import Segment
 from tests.kernels.common import NAMES, used
 from tests.passes.common import network

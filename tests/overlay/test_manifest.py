@@ -28,6 +28,7 @@ from chai.util.data.jsonfile import DEPTH, Document, load
 from chai.util.data.schema import validate
 from chai.util.files import BYTES
 from chai.util.paths import resource
+from tests.tasks.common import kinds as all_kinds
 
 SCHEMA = json.loads(resource("hw_overlays", "overlay.schema.json").read_text())
 NAMES = ["kv260", "pynq-z2", "ultra96", "zcu102", "zcu104"]
@@ -98,7 +99,7 @@ def test_registers_and_records_are_the_same_everywhere(shipped: Overlay) -> None
 def test_every_limit_fits_its_field(shipped: Overlay) -> None:
     top = {f.name: f.range[1] for f in shipped.descriptor.fields}
     kinds = {"conv", "pool", "eltwise", "affine", "copy", "lrn", "upsample", "interleave", "depthwise"}
-    assert {*shipped.kinds} == {*tasks.kinds()} == kinds
+    assert {*shipped.kinds} == {*all_kinds()} == kinds
     for kind in shipped.kinds:
         limits = tasks.find(kind).limits(shipped)
         assert limits is not None
@@ -637,7 +638,7 @@ def check_place(document: Document, library: Any, value: Any) -> None:
     assert (error.value.line, error.value.column) in theirs
 
 
-@pytest.mark.parametrize("definition", sorted(tasks.kinds()))
+@pytest.mark.parametrize("definition", sorted(all_kinds()))
 def test_a_schema_requires_what_it_knows(definition: str) -> None:
     unit = SCHEMA["properties"]["tasks"]["properties"][definition]
     optional = {"lookup"} - ({"lookup"} if definition == "lrn" else set())

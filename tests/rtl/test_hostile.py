@@ -24,9 +24,9 @@ from chai.driver.memory import place
 from chai.evaluate.selftest import TaskProbe, probes
 from chai.overlay import Overlay
 from chai.overlay.records import pack, unpack
-from chai.tasks import kinds
 from chai.tasks.work import Work
 from tests.conftest import HANG, report
+from tests.tasks.common import kinds
 
 if missing():
     pytest.skip(missing(), allow_module_level=True)

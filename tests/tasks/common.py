@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from hypothesis import settings, strategies as st
 
-from chai import devices, overlay
+from chai import devices, overlay, tasks
 from chai.blob import View
 from chai.devices.emulator import EmulatedProgram
 from chai.fixed import Requantization
@@ -32,6 +32,7 @@ from chai.tasks.pooling import PooledCodes
 from chai.tasks.upsample import UpsampleTask
 from chai.tasks.window import Window
 from chai.tasks.work import Work
+from chai.util import paths
 from tests.conftest import examples
 from tests.reference import fixed as reference
 
@@ -44,6 +45,13 @@ pairs = st.tuples(st.integers(1, 3), st.integers(1, 3))
 seeds = st.integers(0, 2**32 - 1)
 shifts = st.integers(0, 40)
 zeros = st.sampled_from([0, 0, -128])  # zero points
+
+
+def kinds() -> dict[str, type[Task]]:
+    """All kinds of Task by name."""
+    stems = sorted(paths.modules(tasks.__path__) - {"__init__"})
+    classes = (cls for stem in stems for cls in paths.defined("chai.tasks", stem, Task).values())
+    return {cls.kind: cls for cls in classes if hasattr(cls, "kind")}
 
 
 def limited(base: Overlay, kind: str, **limits: Any) -> Overlay:

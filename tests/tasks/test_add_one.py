@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from chai import devices, overlay as overlays, tasks
-from chai.codegen.encoding import encode, equal
+from chai.codegen.encoding import encode
 from chai.errors import DeviceError, ParseError
 from chai.evaluate import selftest
 from chai.kernels import fast
@@ -27,7 +27,8 @@ from chai.tasks.work import Work
 from chai.util.data import jsonfile
 from chai.util.paths import resource
 from tests.codegen.cases import decoded
-from tests.tasks.common import joined
+from tests.codegen.equality import equal
+from tests.tasks.common import joined, kinds
 from tests.templates import FILES, values
 
 SHAPES = dict.fromkeys(("a", "b"), (2, 20, 3, 7))
@@ -42,10 +43,8 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Tas
     (tmp_path / "fast").mkdir()
     monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path / "tasks")])
     monkeypatch.setattr(fast, "__path__", [*fast.__path__, str(tmp_path / "fast")])
-    tasks.kinds.cache_clear()
     tasks.find.cache_clear()
     yield tasks.find("mirror")
-    tasks.kinds.cache_clear()
     tasks.find.cache_clear()
     for package in (tasks, fast):
         sys.modules.pop(f"{package.__name__}.mirror", None)
@@ -77,7 +76,7 @@ def emulated(overlay: Overlay, task: Task, x: np.ndarray) -> np.ndarray:
 
 
 def test_it_is_listed_and_its_limits_are_read(mirror: type[Task], extended: Overlay) -> None:
-    assert "mirror" in tasks.kinds() and "mirror" in extended.kinds
+    assert "mirror" in kinds() and "mirror" in extended.kinds
     limits = mirror.limits(extended)
     assert limits is not None and (limits.opcode, limits.channel_step) == (200, 8)
     assert mirror.limits(overlays.load()) is None
