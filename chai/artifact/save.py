@@ -83,7 +83,7 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
     if graph.composed:
         header["composed"] = {name: {"type": c.type, "parts": list(c.parts)} for name, c in graph.composed.items()}
     with complete(path) as part:
-        container.write(part, header, {**chains.sections, "weights": weights.bytes()})
+        container.write(part, header, {**chains.sections, "weights": weights.data})
         _check(part, net)
 
 
@@ -191,16 +191,10 @@ class _Arrays:
     """Consecutive float32 arrays, each aligned to 64 bytes."""
 
     def __init__(self) -> None:
-        self.parts: list[bytes] = []
-        self.end = 0
+        self.data = bytearray()
 
     def add(self, array: Array) -> dict[str, Any]:
-        data = np.ascontiguousarray(array, np.float32).tobytes()
-        entry = {"offset": self.end, "shape": list(array.shape)}
-        padding = bytes(-len(data) % container.ALIGNMENT)
-        self.parts += [data, padding]
-        self.end += len(data) + len(padding)
+        entry = {"offset": len(self.data), "shape": list(array.shape)}
+        self.data += np.ascontiguousarray(array, np.float32).tobytes()
+        self.data += bytes(-len(self.data) % container.ALIGNMENT)
         return entry
-
-    def bytes(self) -> bytes:
-        return b"".join(self.parts)

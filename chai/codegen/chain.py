@@ -64,7 +64,6 @@ class Chain(HostBlobs):
 
     @cached_property
     def cycles(self) -> int:
-        """Return the clock cycles of a run in the cycle model."""
         from .cycles import chain_cycles  # a pass needs none
 
         return chain_cycles(self.overlay, self.tasks, self.shapes, self.after)
@@ -82,7 +81,6 @@ class Chain(HostBlobs):
 
     @property
     def sizes(self) -> dict[int, int]:
-        """Return the bytes of each region in use."""
         end = max((start + part.bytes for start, part in self.constants), default=0)
         fixed = round_up(max(head_bytes(self.overlay, len(self.tasks)), end), self.overlay.layout.alignment)
         return {FIXED: fixed, **self.regions.sizes}
@@ -100,7 +98,6 @@ class Chain(HostBlobs):
 
     @property
     def program_span(self) -> tuple[int, int]:
-        """Return the place of the descriptors in FIXED, and their bytes."""
         return 0, len(self.tasks) * self.overlay.descriptor.bytes
 
     def relocate(self, base: Mapping[int, int], out: Array) -> None:

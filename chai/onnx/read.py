@@ -17,7 +17,6 @@ from .refusal import Refused
 from .store import ModelBytes
 
 LISTED = 1 << 20  # most numbers in one attribute
-Dims = tuple["int | str", ...]
 _KINDS = {"f": 1, "i": 2, "s": 3, "t": 4, "floats": 6, "ints": 7}  # AttributeProto.AttributeType
 _ZEROS: dict[str, Any] = {"f": 0.0, "i": 0}
 
@@ -28,7 +27,7 @@ class ValueInfo:
 
     name: str
     dtype: str
-    dims: Dims | None
+    dims: tuple[int | str, ...] | None
 
 
 class Attributes:

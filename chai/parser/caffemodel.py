@@ -29,7 +29,7 @@ from .stored import Stored
 from .wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField, varint
 
 log = logger("chai")
-_HALF = {0: ("<f8", 8), 1: ("<f4", 4), 2: ("<f2", 2)}  # NVCaffe's raw_data_type
+_RAW = {0: "<f8", 1: "<f4", 2: "<f2"}  # NVCaffe's raw_data_type
 
 
 @dataclass
@@ -38,8 +38,11 @@ class StoredBlob:
 
     shape: Shape
     dtype: str
-    itemsize: int
     pieces: list[tuple[int, int, int]]
+
+    @property
+    def itemsize(self) -> int:
+        return int(self.dtype[-1])
 
     @property
     def count(self) -> int:
@@ -194,20 +197,17 @@ def _blob(walk: Walk, at: int, end: int) -> StoredBlob:
             raw_type = f.value
         elif f.number == 12 and f.wire == BYTES:
             raw = f
-    if double:
-        dtype, itemsize, pieces = "<f8", 8, double
-    elif raw is not None and not single:
-        if raw_type not in _HALF or (raw.end - raw.start) % _HALF[raw_type][1]:
-            raise walk.bad(f"raw blob data of type {raw_type} and {raw.end - raw.start:,} bytes", raw.start)
-        dtype, itemsize = _HALF[raw_type]
-        pieces = [(raw.start, (raw.end - raw.start) // itemsize, itemsize)]
-    else:
-        dtype, itemsize, pieces = "<f4", 4, single
+    dtype, pieces = ("<f8", double) if double else ("<f4", single)
+    if raw is not None and not pieces:
+        dtype, size = _RAW.get(raw_type, ""), raw.end - raw.start
+        if not dtype or size % int(dtype[-1]):
+            raise walk.bad(f"raw blob data of type {raw_type} and {size:,} bytes", raw.start)
+        pieces = [(raw.start, size // int(dtype[-1]), int(dtype[-1]))]
     dims = tuple(legacy.get(i, 0) for i in range(1, 5)) if legacy else tuple(walk.integers(shape))
     pieces = [p for p in pieces if p[1]]
     if not pieces and not dims:
         dims = (0,)  # no numbers at all; a scalar has no axes but one number
-    blob = StoredBlob(dims, dtype, itemsize, pieces)
+    blob = StoredBlob(dims, dtype, pieces)
     if any(d < 0 for d in dims):
         raise walk.bad(f"a blob of shape {show(dims)}", at)
     if prod(dims) != blob.count:
@@ -309,11 +309,8 @@ def _check_blobs(layer: Layer, stored: Sequence[Shape], expected: Sequence[Shape
     for i, (shape, wanted) in enumerate(zip(stored, expected)):
         if _stripped(shape) != _stripped(wanted):
             what = f"its weights (blob {i}) are {show(shape)} in {path}, expected {show(wanted)}"
-            raise ModelError(
-                f"layer {layer.name!r} ({layer.type}): {what}",
-                layer=layer.name,
-                hint="is this the caffemodel of this network? compare num_output, kernel_size and group",
-            )
+            hint = "is this the caffemodel of this network? compare num_output, kernel_size and group"
+            raise ModelError(f"layer {layer.name!r} ({layer.type}): {what}", layer=layer.name, hint=hint)
 
 
 def _without_weights(graph: Graph, missing: Sequence[Layer], weights: Stored) -> MissingWeights:

@@ -139,11 +139,8 @@ def read(block: Block, type: str, source: SourceText) -> Message:
             before.append(value)
         else:
             line, _ = source.where(before[0].start)
-            raise source.error(
-                f"{field.name} is given twice (first on line {line}); it can have one value",
-                field.start,
-                field.start + len(field.name),
-            )
+            what = f"{field.name} is given twice (first on line {line}); it can have one value"
+            raise source.error(what, field.start, field.start + len(field.name))
     return message
 
 
@@ -151,16 +148,14 @@ def _value(field: TextField, definition: FieldType, source: SourceText) -> Value
     node = field.value
     if isinstance(node, Block):
         if definition.kind != "message":
-            raise source.error(
-                f"{field.name}: expected {_expected(definition)}, found a message", field.start, node.start + 1
-            )
+            what = f"{field.name}: expected {_expected(definition)}, found a message"
+            raise source.error(what, field.start, node.start + 1)
         try:
             return Value(read(node, definition.message, source), field.start, node.end)
         except ParseError as error:
             if definition.message in _LAYERS and error.layer is None:
-                error.layer = next(
-                    (f.value.text for f in node.fields if f.name == "name" and isinstance(f.value, Scalar)), None
-                )
+                names = (f.value.text for f in node.fields if f.name == "name" and isinstance(f.value, Scalar))
+                error.layer = next(names, None)
             raise
     if definition.kind == "message":
         raise source.error(f"{field.name}: expected a message {{ ... }}, found {node.text!r}", node.start, node.end)
@@ -178,9 +173,8 @@ def _expected(definition: FieldType) -> str:
 
 def _bad(node: Scalar, definition: FieldType, source: SourceText, hint: str | None = None) -> ParseError:
     text = f'"{node.text}"' if node.kind == "string" else node.text
-    return source.error(
-        f"{definition.name}: expected {_expected(definition)}, found {text}", node.start, node.end, hint
-    )
+    what = f"{definition.name}: expected {_expected(definition)}, found {text}"
+    return source.error(what, node.start, node.end, hint)
 
 
 def _integer(node: Scalar, definition: FieldType, source: SourceText) -> int:
@@ -199,23 +193,18 @@ def _integer(node: Scalar, definition: FieldType, source: SourceText) -> int:
     if node.text[0] == "-":
         value = -value
     if not definition.low <= value <= definition.high:
-        raise source.error(
-            f"{definition.name}: {node.text} is outside {definition.low} .. {definition.high}", node.start, node.end
-        )
+        what = f"{definition.name}: {node.text} is outside {definition.low} .. {definition.high}"
+        raise source.error(what, node.start, node.end)
     return value
 
 
 def _integer_hint(node: Scalar, definition: FieldType) -> str | None:
     sides = node.text.lower().split("x")
-    if (
-        node.kind == "string"
-        and len(sides) == 2
-        and all(s.isdecimal() for s in sides)
-        and definition.name in ("kernel_size", "stride", "pad")
-    ):
-        stem = definition.name.removesuffix("_size")
-        return f"write  {stem}_h: {sides[0]}  {stem}_w: {sides[1]}"
-    return None
+    pair = node.kind == "string" and len(sides) == 2 and all(s.isdecimal() for s in sides)
+    if not pair or definition.name not in ("kernel_size", "stride", "pad"):
+        return None
+    stem = definition.name.removesuffix("_size")
+    return f"write  {stem}_h: {sides[0]}  {stem}_w: {sides[1]}"
 
 
 def _float(node: Scalar, definition: FieldType, source: SourceText) -> float:
@@ -255,11 +244,5 @@ def _enum(node: Scalar, definition: FieldType, source: SourceText) -> str:
     raise _bad(node, definition, source, near or "a value of another Caffe fork?")
 
 
-_CONVERT: dict[str, Any] = {
-    "int": _integer,
-    "float": _float,
-    "bool": _bool,
-    "string": _string,
-    "bytes": _string,
-    "enum": _enum,
-}
+_CONVERT: dict[str, Any] = {"int": _integer, "float": _float, "bool": _bool, "enum": _enum}
+_CONVERT |= {"string": _string, "bytes": _string}

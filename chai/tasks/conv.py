@@ -15,22 +15,12 @@ from ..overlay.sections import BEAT
 from ..overlay.weights import block_bytes, block_diagonal, groups_to_join
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
+from . import tiling
 from .conv_waits import conv_waits
 from .fields import Operands, window_fields, window_of
 from .filter import FilterTask, Sample
 from .pooling import PooledCodes
-from .tiling import (
-    Convolved,
-    array_cycles,
-    beyond_ring,
-    beyond_strips,
-    drained_planes,
-    ring_words,
-    row_step,
-    strips,
-    weight_traffic,
-    weight_words,
-)
+from .tiling import Convolved
 from .unfold import Unfold
 from .waits import Waits
 from .window import Window
@@ -77,36 +67,28 @@ class Conv(FilterTask):
             return f"groups of {weights[1]} inputs and {weights[0] // group} outputs are not whole words of {word}"
         if self.wide and overlay.wide_bits is None:
             return f"overlay {overlay.name} has no sums of more than {overlay.accumulator_bits} bits"
-        fits = beyond_strips if self.pooling is None else beyond_ring
+        fits = tiling.beyond_strips if self.pooling is None else tiling.beyond_ring
         reason = super().excluded(overlay, shapes) or fits(overlay, *conv[:4])
         if reason or conv.pooling is None:
             return reason
         columns = conv.tiling(overlay).columns
-        drained = drained_planes(overlay, weights, group)
+        drained = tiling.drained_planes(overlay, weights, group)
         return conv.pooling.excluded(self.limits(overlay), drained, conv.size, columns)
 
     def strips(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> Sequence[Span | None]:
         conv = self._convolved(overlay, shapes)[:4]
-        return (beyond_ring(overlay, *conv) and strips(overlay, *conv)) or (None,)
+        return (tiling.beyond_ring(overlay, *conv) and tiling.strips(overlay, *conv)) or (None,)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
-        kernel, stride, pad, dilation = map(max, self.window)
-        return {
-            "kernel": kernel,
-            "stride": stride,
-            "pad": pad,
-            "dilation": dilation,
-            "group": self.group,
-            "depthwise": self.is_depthwise,
-            **self.bends(),
-        }
+        sizes = {name: max(pair) for name, pair in self.window._asdict().items()}
+        return {**sizes, "group": self.group, "depthwise": self.is_depthwise, **self.bends()}
 
     def working_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> float:
         """Estimate cycles of the array, or of its memory ports: a beat of all inputs a cycle, and what is stored of constants."""
         read, _ = self.moved(overlay, shapes)
         constants = self.constant_traffic(overlay, shapes) / BEAT
         ports = max(read / (overlay.array.inputs * overlay.ports.words), constants / overlay.constants_at_once)
-        return max(float(array_cycles(overlay, self._convolved(overlay, shapes))), ports)
+        return max(float(tiling.array_cycles(overlay, self._convolved(overlay, shapes))), ports)
 
     def reads(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[float, float, float, float]:
         """Return the bytes through each port: every port's share of the constants, and of the input's planes."""
@@ -122,11 +104,14 @@ class Conv(FilterTask):
 
     def may_share(self, overlay: Overlay) -> bool:
         buffer = overlay.buffers.weights
-        fits = weight_words(overlay, self.weights.shape, self.group) <= buffer.depth * buffer.banks
+        fits = tiling.weight_words(overlay, self.weights.shape, self.group) <= buffer.depth * buffer.banks
         return fits and "shares" in overlay.descriptor.values
 
     def constant_traffic(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
-        own = weight_traffic(overlay, self._convolved(overlay, shapes)) + self.weights.shape[0] * overlay.table.bytes
+        own = (
+            tiling.weight_traffic(overlay, self._convolved(overlay, shapes))
+            + self.weights.shape[0] * overlay.table.bytes
+        )
         return own + super().constant_traffic(overlay, shapes)
 
     def moved(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[int, int]:
@@ -156,7 +141,7 @@ class Conv(FilterTask):
         top, height, above = self.window.seen(0, rows, full_height)
         left, width, before = self.window.seen(1, self.columns, full_width)
         kernel, stride, _, dilation = self.window
-        step = row_step(overlay, self.window, full_width)
+        step = tiling.row_step(overlay, self.window, full_width)
         if step > 1:
             stride, height = (1, stride[1]), ceil_div(height, step)
         window = Window(kernel, stride, (above, before), dilation)
@@ -169,13 +154,13 @@ class Conv(FilterTask):
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
         source, target = memory.view(self.inputs[0]), memory.view(self.output)
-        window, step = window_fields(self.window), row_step(memory.overlay, self.window, source.width)
+        window, step = window_fields(self.window), tiling.row_step(memory.overlay, self.window, source.width)
         m = self.weights.shape[0]
         self.check_weights(source.channels)
         size = self.window.sizes((source.height, source.width))
         memory.check_output(self.output, (source.batch, m, *(self.pooling.out if self.pooling else size)))
         conv = self._convolved(memory.overlay, memory.shapes)
-        if reason := beyond_ring(memory.overlay, *conv[:4]):
+        if reason := tiling.beyond_ring(memory.overlay, *conv[:4]):
             raise DeviceError(reason)
         window |= window_fields(conv.window)
         if conv.strip or step > 1:
@@ -184,23 +169,13 @@ class Conv(FilterTask):
         (top, height), (left, width) = self.rows or (0, target.height), self.columns or (0, target.width)
         target = memory.part(target, (top, left), (height, width))
         tile = conv.tiling(memory.overlay)
-        return {
-            **source.input(),
-            **target.output(),
-            "output_height": conv.size[0],
-            "output_width": conv.size[1],
-            **(conv.pooling.fields(conv.size) if conv.pooling else {}),
-            **window,
-            **self.numbers(memory.overlay, where),
-            "group": self.group,
-            "wide": int(self.wide),
-            "tile_rows": tile.rows,
-            "tile_columns": tile.columns,
-            "tiles": tile.tiles,
-            "stays": tile.stays,
-            "shares": int(self.shares),
-            "weights_block": block_bytes(self.weights.shape, self.group, memory.overlay.array),
-        }
+        values = source.input() | target.output() | {"output_height": conv.size[0], "output_width": conv.size[1]}
+        values |= (
+            (conv.pooling.fields(conv.size) if conv.pooling else {}) | window | self.numbers(memory.overlay, where)
+        )
+        values |= {"tile_rows": tile.rows, "tile_columns": tile.columns, "tiles": tile.tiles, "stays": tile.stays}
+        values |= {"group": self.group, "wide": int(self.wide), "shares": int(self.shares)}
+        return values | {"weights_block": block_bytes(self.weights.shape, self.group, memory.overlay.array)}
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
@@ -240,7 +215,7 @@ class Conv(FilterTask):
             shape = unfold.shape(source)
             size = image_bytes(shape, layout)
             fits = limits is not None and shape[1] <= limits.channels_max and max(shape[2:]) <= limits.size_max
-            fits = fits and beyond_ring(overlay, unfold.kernel, (1, shape[1], 1, 1), 1, shape) is None
+            fits = fits and tiling.beyond_ring(overlay, unfold.kernel, (1, shape[1], 1, 1), 1, shape) is None
             if fits and size <= 1.1 * prod(source[2:]) * inputs:
                 candidates.setdefault((unfold.kernel.kernel[0] * ceil_div(shape[1], inputs), size), unfold)
         return candidates[min(candidates)]
@@ -306,9 +281,11 @@ class Conv(FilterTask):
         if limits.pool_kernel_max >= 3:
             yield cls.probe(maker, "conv pooled", Sample(inputs, outputs, plain, slope=0, pooled=(3, 2)))
         close = square(limits, 3, 1, 1)
-        deep = maker.step * (ring_words(maker.overlay) // (close.extent(0) * maker.size[1]) + 1)  # more than whole rows
+        deep = maker.step * (
+            tiling.ring_words(maker.overlay) // (close.extent(0) * maker.size[1]) + 1
+        )  # more than whole rows
         weights, source = (5, deep, *close.kernel), (1, deep, *maker.size)
-        if deep <= limits.channels_max and strips(maker.overlay, close, weights, 1, source):
+        if deep <= limits.channels_max and tiling.strips(maker.overlay, close, weights, 1, source):
             yield cls.probe(maker, "conv in strips", Sample(deep, 5, close))
         for unsigned in maker.unsigned:
             yield cls.probe(maker, f"conv unsigned {unsigned}", Sample(inputs, outputs, plain, unsigned=unsigned))

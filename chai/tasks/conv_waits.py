@@ -9,25 +9,15 @@ from typing import NamedTuple
 from ..overlay import Overlay
 from ..overlay.sections import BEAT
 from ..util.rounding import ceil_div
-from .tiling import (
-    IMAGE,
-    IMAGES,
-    Convolved,
-    TileBlock,
-    Tiling,
-    array_cycles,
-    jobs,
-    ring_words,
-    row_words,
-    weight_traffic,
-)
+from . import tiling
+from .tiling import IMAGE, IMAGES, Convolved, TileBlock, Tiling
 from .waits import DRAIN, START, TABLES, Waits, latency
 
 
 def conv_waits(overlay: Overlay, conv: Convolved) -> Waits:
     """Return the waits of a convolution."""
-    tile, every, images = conv.tiling(overlay), list(jobs(overlay, conv)), conv.source[0]
-    chunks, ring = _chunks(overlay, conv, tile), ring_words(overlay)
+    tile, every, images = conv.tiling(overlay), list(tiling.jobs(overlay, conv)), conv.source[0]
+    chunks, ring = _chunks(overlay, conv, tile), tiling.ring_words(overlay)
     begin, last = every[0][0].computes, every[-1][-1]
     (constants, held), share = _constants(overlay, conv, tile, every), chunks.words / ring
     # of the next image, the rows for which there is no room until this one has been computed
@@ -39,7 +29,7 @@ def conv_waits(overlay: Overlay, conv: Convolved) -> Waits:
     drained = max(last.drains, last.written / writes)
     return Waits(
         START + latency(overlay),
-        between + max(array_cycles(overlay, conv), written / writes) - max(0.0, drained - last.computes),
+        between + max(tiling.array_cycles(overlay, conv), written / writes) - max(0.0, drained - last.computes),
         DRAIN + latency(overlay) + drained,
         first=_first(overlay, conv, tile, chunks, every),
         reading=images * chunks.image * chunks.words / chunks.rate,
@@ -80,7 +70,7 @@ def _chunks(overlay: Overlay, conv: Convolved, tile: Tiling) -> _Chunks:
     ports = overlay.array.inputs // overlay.layout.channels_per_word  # each has a plane of some, a run for each chunk
     begins = ports * conv.plane_words[0], conv.first[0] * width, *((first, further) if tile.tiles > 1 else ())
     rate, _ = overlay.rates(first or further, gcd(*begins))
-    words = row_words(overlay, conv.weights, conv.group, width) // width
+    words = tiling.row_words(overlay, conv.weights, conv.group, width) // width
     return _Chunks(words, first, further, min(height, reach) * width, height * width, rate)
 
 
@@ -109,7 +99,7 @@ def _constants(
     overlay: Overlay, conv: Convolved, tile: Tiling, every: Sequence[Sequence[TileBlock]]
 ) -> tuple[float, float]:
     """Return the cycles in which constants come, and the share of them that may come before the Task works."""
-    weights, images = weight_traffic(overlay, conv), conv.source[0]
+    weights, images = tiling.weight_traffic(overlay, conv), conv.source[0]
     tables = images * len(every) * conv.weights[0] * overlay.table.bytes  # again for each tile, through one port
     blocks = sum(job.times for job in every[0])
     if tile.one_by_one:

@@ -142,18 +142,10 @@ class Eltwise(Task):
         names = "factor", "second_factor", "negative", "second_negative"
         multipliers, zeros = dict(zip(names, (*factors, *below))), self.plain().zeros
         check_multipliers(memory.overlay, **multipliers)
-        return {
-            **source.input(),
-            **second.place("second"),
-            **target.output(),
-            **clamp(r),
-            "leaky": int(self.negative is not None),
-            **zero_flag("input", zeros[0]),
-            **zero_flag("second", zeros[1]),
-            **multipliers,
-            "operation": OPERATIONS.index(self.operation),
-            "vector": int(self.vector),
-        }
+        values = source.input() | second.place("second") | target.output() | clamp(r) | multipliers
+        values |= zero_flag("input", zeros[0]) | zero_flag("second", zeros[1])
+        values |= {"leaky": int(self.negative is not None), "vector": int(self.vector)}
+        return values | {"operation": OPERATIONS.index(self.operation)}
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], _: Operands, /, **common: Any) -> Self:

@@ -65,23 +65,14 @@ class Interleave(Task):
             raise DeviceError(f"stride: {self.factor} rows of parts that are {self.apart} channels apart")
         channels = source.channels - (count - 1) * self.apart
         if not 0 < channels <= self.apart:
-            raise DeviceError(
-                f"input: {source.channels} channels are not {count} parts that are {self.apart} channels apart"
-            )
+            parts = f"{count} parts that are {self.apart} channels apart"
+            raise DeviceError(f"input: {source.channels} channels are not {parts}")
         memory.check_output(self.output, (source.batch, channels, source.height * self.factor, source.width * COLUMNS))
         part = self.apart // memory.step * source.pitch
         second = source._replace(address=source.address + part).place("second")
-        return {
-            **source.input(),
-            **second,
-            **target.output(),
-            **clamp(as_it_is()),
-            "factor": 1,
-            "stride_h": self.factor,
-            "stride_w": COLUMNS,
-            "tiles": planes(channels, memory.overlay.layout) * source.height,
-            "weights_block": COLUMNS * part,
-        }
+        values = source.input() | second | target.output() | clamp(as_it_is())
+        values |= {"factor": 1, "stride_h": self.factor, "stride_w": COLUMNS, "weights_block": COLUMNS * part}
+        return values | {"tiles": planes(channels, memory.overlay.layout) * source.height}
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:

@@ -121,14 +121,8 @@ class LRNTask(Task):
             raise DeviceError("table: an LRN has no multiplier but its factors")
         source, target = self.views(memory)
         memory.check_output(self.output, memory.shape(self.inputs[0]))
-        return {
-            **source.input(),
-            **target.output(),
-            **clamp(r),
-            **zero_flag("input", self.zero),
-            "kernel_h": self.local_size,
-            "table": where,
-        }
+        values = source.input() | target.output() | clamp(r) | zero_flag("input", self.zero)
+        return values | {"kernel_h": self.local_size, "table": where}
 
     def constants(self, memory: Operands) -> Sequence[Piece]:
         self._check()

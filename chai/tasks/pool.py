@@ -87,20 +87,12 @@ class Pool(Task):
         memory.check_output(self.output, (source.batch, source.channels, *self.out))
         window = self.window._replace(pad=(self._seen(memory.shapes).pad, self.window.pad[1]))
         if self._seems_global(memory.shapes):
-            raise DeviceError(
-                f"rows {self.rows}: a window as large as what they read gives one row, not {target.height}"
-            )
-        values = {**source.input(), **target.output(), **window_fields(window)}
-        r = self.requantization
-        if r is None:
-            return {**values, **clamp(as_it_is())}
-        return {
-            **values,
-            **clamp(r),
-            **zero_flag("input", self.zero),
-            "average": 1,
-            "table": where,
-        }
+            what = "a window as large as what they read gives one row"
+            raise DeviceError(f"rows {self.rows}: {what}, not {target.height}")
+        values = source.input() | target.output() | window_fields(window) | clamp(self.requantization or as_it_is())
+        if self.requantization is None:
+            return values
+        return values | zero_flag("input", self.zero) | {"average": 1, "table": where}
 
     def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         """Return whether it is a MAX of several windows: an average's records are those of all rows."""

@@ -46,17 +46,9 @@ def _params(node: OnnxNode, window: Geometry) -> dict[str, Any]:
     if node.operator == "AveragePool":
         padded = any(window.before + window.after)
         kind = "AVE_EXC_PAD" if padded and not node.attributes.integer("count_include_pad", 0) else "AVE"
-    (kernel_h, kernel_w), (stride_h, stride_w) = window.kernel, window.stride
-    return {
-        "pool": kind,
-        "kernel_h": kernel_h,
-        "kernel_w": kernel_w,
-        "stride_h": stride_h,
-        "stride_w": stride_w,
-        "round_mode": "CEIL" if node.attributes.integer("ceil_mode", 0) else "FLOOR",
-        "chai_begin_inside": True,
-        **window.pads(short=True),
-    }
+    sizes = dict(zip(("kernel_h", "kernel_w", "stride_h", "stride_w"), (*window.kernel, *window.stride)))
+    rounding = "CEIL" if node.attributes.integer("ceil_mode", 0) else "FLOOR"
+    return {"pool": kind, **sizes, "round_mode": rounding, "chai_begin_inside": True, **window.pads(short=True)}
 
 
 def by_taps(node: OnnxNode, window: Geometry) -> None:
