@@ -152,10 +152,8 @@ class Artifact:
 
 def write(path: str | Path, header: Mapping[str, Any], sections: Mapping[str, Any]) -> None:
     """Write an artifact. ``sections`` are bytes or C-contiguous arrays."""
-    blocks = {
-        name: memoryview(data).cast("B") if len(memoryview(data)) else memoryview(b"")
-        for name, data in sections.items()
-    }
+    views = {name: memoryview(data) for name, data in sections.items()}
+    blocks = {name: view.cast("B") if len(view) else memoryview(b"") for name, view in views.items()}
     # the header contains the offsets and its length would change them: they count from the first section
     table, end = {}, 0
     for name, block in blocks.items():
@@ -184,10 +182,8 @@ def read(path: str | Path) -> Artifact:
             raise bad("this is no chai artifact", hint="chai compile NET WEIGHTS -o NET.chai makes one")
         _, version, crc, length = PREFIX.unpack(prefix)
         if version != VERSION:
-            raise bad(
-                f"format version {version}, this chai reads {VERSION}",
-                hint="update chai" if version > VERSION else "compile it again: chai compile",
-            )
+            hint = "update chai" if version > VERSION else "compile it again: chai compile"
+            raise bad(f"format version {version}, this chai reads {VERSION}", hint=hint)
         if length > limits().header_bytes:
             raise bad("header: " + limits().exceeded("header_bytes", length))
         text = file.read(length)

@@ -102,12 +102,9 @@ def _custom(file: Artifact, name: str, entry: dict[str, Any], custom: Callable[[
     assert layer is not None
     if layer.custom.version != about["version"]:
         there, here = (v or "(none)" for v in (about["version"], layer.custom.version))
-        raise PluginError(
-            f"{file.path}: layer {name!r} was compiled with version {there} of custom type {layer.key!r}, "
-            f"here is {here}",
-            layer=name,
-            hint="load the layer's file of that version, or compile the network again",
-        )
+        what = f"layer {name!r} was compiled with version {there} of custom type {layer.key!r}, here is {here}"
+        hint = "load the layer's file of that version, or compile the network again"
+        raise PluginError(f"{file.path}: {what}", layer=name, hint=hint)
     return layer
 
 

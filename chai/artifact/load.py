@@ -45,10 +45,8 @@ def overlay_of(file: Artifact, chosen: str | Path | None) -> Overlay:
     """
     target = file.get("overlay", {"name": str, "build": int})
     if chosen is None and target["name"] not in overlays.names():
-        raise DeviceError(
-            f"{file.path} was compiled for overlay {target['name'][:40]!r}, which chai does not ship",
-            hint="name its manifest: --overlay PATH/overlay.json",
-        )
+        what = f"{file.path} was compiled for overlay {target['name'][:40]!r}, which chai does not ship"
+        raise DeviceError(what, hint="name its manifest: --overlay PATH/overlay.json")
     return overlays.load(target["name"] if chosen is None else chosen, build=target["build"])
 
 
@@ -60,11 +58,9 @@ def load(file: Artifact, overlay: Overlay, custom: Callable[[], Registry]) -> tu
     """
     made_for = file.get("overlay", {"name": str, "build": int})
     if (made_for["name"], made_for["build"]) != (overlay.name, overlay.build):
-        raise DeviceError(
-            f"{file.path} was compiled for overlay {made_for['name']}, build {made_for['build']:08x}; "
-            f"this is {overlay.name}, build {overlay.build:08x}",
-            hint=f"compile it again: chai compile ... --overlay {overlay.name}",
-        )
+        there = f"{file.path} was compiled for overlay {made_for['name']}, build {made_for['build']:08x}"
+        hint = f"compile it again: chai compile ... --overlay {overlay.name}"
+        raise DeviceError(f"{there}; this is {overlay.name}, build {overlay.build:08x}", hint=hint)
     try:
         return _compiled(file, overlay, custom)
     except (ModelError, DeviceError, UsageError) as error:

@@ -23,10 +23,8 @@ def opened(options: Options, partial: bool) -> CompiledSource | PrototxtSource:
     if not isinstance(options.prototxt, bytes) and is_compiled(options.prototxt):
         changed = "a caffemodel" if options.caffemodel is not None else next(options.changed(), None)
         if changed:
-            raise UsageError(
-                f"{options.prototxt} is compiled: {changed} cannot be given any more",
-                hint="give it to chai compile, or load the prototxt",
-            )
+            hint = "give it to chai compile, or load the prototxt"
+            raise UsageError(f"{options.prototxt} is compiled: {changed} cannot be given any more", hint=hint)
         from .source import CompiledSource  # a prototxt needs none of it
 
         with Uncollected():

@@ -40,10 +40,8 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
     if net.overlay is None:
         raise UsageError(f"device {net.device.name} has no overlay to compile for", hint='Net(..., device="emulator")')
     if not net.calibrated:
-        raise UsageError(
-            f"{net.name} brings no formats and was not calibrated: its formats are not known",
-            hint="--calibration FOLDER, or net.calibrate(images), or chai quantize",
-        )
+        hint = "--calibration FOLDER, or net.calibrate(images), or chai quantize"
+        raise UsageError(f"{net.name} brings no formats and was not calibrated: its formats are not known", hint=hint)
     execution, graph = net.offload, net.offload.graph
     known = [layer for layer in graph.layers if not layer.source]
     weights, chains = _Arrays(), _Chains(execution)
@@ -94,20 +92,15 @@ def _check(path: Path, net: Network) -> None:
     try:
         load(container.read(path), net.overlay, lambda: Registry(types))
     except ChaiError as error:
-        raise ModelError(
-            f"{net.name} cannot be compiled: its file would be refused: {error.message}",
-            hint="this is a defect of chai: please report it with the prototxt; no file was changed",
-        ) from error
+        what = f"{net.name} cannot be compiled: its file would be refused: {error.message}"
+        hint = "this is a defect of chai: please report it with the prototxt; no file was changed"
+        raise ModelError(what, hint=hint) from error
 
 
 def _layer(layer: Layer, step: HostStep | None, weights: _Arrays) -> dict[str, Any]:
     """Return a layer's entry in the header. Only layers that run on the host have parameters and weights."""
-    entry: dict[str, Any] = {
-        "type": layer.type,
-        "bottoms": list(layer.bottoms),
-        "tops": list(layer.tops),
-        "origin": list(layer.origin),
-    }
+    names = {"bottoms": layer.bottoms, "tops": layer.tops, "origin": layer.origin}
+    entry: dict[str, Any] = {"type": layer.type, **{key: list(value) for key, value in names.items()}}
     if step is None:
         return entry
     entry["reason"] = step.reason

@@ -47,10 +47,8 @@ class CompiledSource:
         artifact = read(path)
         target = overlay_of(artifact, options.overlay)
         if not device.fixed:
-            raise DeviceError(
-                f"{path} holds an overlay's Tasks in fixed point, device {device.name} computes in float32",
-                hint=f"--device {target.simulator}, or load the prototxt and caffemodel",
-            )
+            what = f"{path} holds an overlay's Tasks in fixed point, device {device.name} computes in float32"
+            raise DeviceError(what, hint=f"--device {target.simulator}, or load the prototxt and caffemodel")
 
         @cache
         def registry() -> Registry:
@@ -89,10 +87,8 @@ class CompiledSource:
         for name, shape in sizes.items():
             planned = self._plan.shapes[name]
             if tuple(shape[1:]) != planned[1:] or len(shape) != len(planned) or not shape[:1] > (0,):
-                raise UsageError(
-                    f"input {name!r} of {show(tuple(shape))}: {self._name} was compiled for {show(planned)}",
-                    hint="any batch will do; for other sizes compile it again",
-                )
+                what = f"input {name!r} of {show(tuple(shape))}: {self._name} was compiled for {show(planned)}"
+                raise UsageError(what, hint="any batch will do; for other sizes compile it again")
         batches = {shape[0] for shape in sizes.values() if shape}
         if len(batches) > 1:
             raise UsageError(f"inputs of different batches: {', '.join(map(str, sorted(batches)))}")
@@ -106,10 +102,8 @@ class CompiledSource:
             if layer.name in renewed:
                 fixed = (self._plan.shapes[top] for top in layer.tops)
                 now, before = (", ".join(map(show, shapes)) for shapes in (renewed[layer.name], fixed))
-                raise layer.wrong(
-                    f"its tops are {now} in this pass: {self._name} was compiled for {before}",
-                    hint="load the prototxt, which is planned for each size",
-                )
+                what = f"its tops are {now} in this pass: {self._name} was compiled for {before}"
+                raise layer.wrong(what, hint="load the prototxt, which is planned for each size")
         return rebatched(self._plan, next(iter(batches), self._plan.batch))
 
     def planned(self, _shapes: Mapping[str, Shape]) -> bool:
@@ -120,23 +114,19 @@ class CompiledSource:
         return self._execution
 
     def host(self, _shapes: Mapping[str, Shape]) -> NoReturn:
-        raise UsageError(
-            f"{self._name} is compiled for an overlay: the host alone cannot run it", hint="load the prototxt"
-        )
+        what = f"{self._name} is compiled for an overlay: the host alone cannot run it"
+        raise UsageError(what, hint="load the prototxt")
 
     def preview(self, _shapes: Mapping[str, Shape]) -> None:
         """Do nothing: the file has a plan."""
 
     def calibrate(self, *_: Any, **__: Any) -> NoReturn:
-        raise UsageError(
-            f"{self._name} is compiled: its formats are fixed", hint="chai compile ... --calibration FOLDER"
-        )
+        hint = "chai compile ... --calibration FOLDER"
+        raise UsageError(f"{self._name} is compiled: its formats are fixed", hint=hint)
 
     def params(self) -> NoReturn:
-        raise UsageError(
-            f"{self._name} is compiled: its parameters cannot be changed, they are packed for the overlay",
-            hint="load the prototxt",
-        )
+        what = f"{self._name} is compiled: its parameters cannot be changed, they are packed for the overlay"
+        raise UsageError(what, hint="load the prototxt")
 
     def replaced(self) -> bool:
         return False
@@ -153,8 +143,6 @@ class CompiledSource:
         from ..offload.partition import engines_chosen  # few users name engines
 
         for name, engine in engines_chosen(plan.graph, chosen).items():
-            if plan.partition.engine(name) != engine:
-                raise UsageError(
-                    f"{self._name} is compiled: layer {name!r} runs on {plan.partition.engine(name)}, not on {engine}",
-                    hint="compile it again with --engine, or load the prototxt",
-                )
+            if (own := plan.partition.engine(name)) != engine:
+                what = f"{self._name} is compiled: layer {name!r} runs on {own}, not on {engine}"
+                raise UsageError(what, hint="compile it again with --engine, or load the prototxt")

@@ -177,14 +177,12 @@ class StepReader:
         for tag, (task, piece, values, finished) in enumerate(zip(work, pieces, stored, after)):
             for name, number in {"tag": tag, **waiting(finished)}.items():
                 if values[name] != number:
-                    raise self.file.error(
-                        f"task {tag}: its descriptor has {name} = {values[name]}, here it is {number}"
-                    )
+                    what = f"its descriptor has {name} = {values[name]}, here it is {number}"
+                    raise self.file.error(f"task {tag}: {what}")
             if not piece.begins:  # for other images, rows or columns than those that it was decoded from
                 check_fields(values, task, memory.of(piece.images), starts[piece.task])
-        return tuple(every), Chain(
-            overlay, tuple(work), tuple(pieces), shapes, laid, after, descriptors, [(head, section)]
-        )
+        memory_of = shapes, laid, after, descriptors, [(head, section)]
+        return tuple(every), Chain(overlay, tuple(work), tuple(pieces), *memory_of)
 
     def _check_pieces(self, tasks: Sequence[Task], pieces: Sequence[Piece]) -> None:
         """Check that the overlay can have these columns and rows, and that weights are shared as in a chain compiled here.
@@ -250,10 +248,8 @@ class StepReader:
         self, about: Mapping[str, Any]
     ) -> tuple[list[dict[str, Any]], list[tuple[tuple[str, ...], str]], Regions]:
         """Return a segment's Tasks as they are in the header, the blobs that each one reads and writes, and its regions."""
-        entries = [
-            self.file.of(t, {"inputs": [str], "output": str, "origin": [str], "zero_weights": int}, "task")
-            for t in about["tasks"]
-        ]
+        kind = {"inputs": [str], "output": str, "origin": [str], "zero_weights": int}
+        entries = [self.file.of(task, kind, "task") for task in about["tasks"]]
         if not all(entry["origin"] for entry in entries):
             raise self.file.error("header: a task's origin names no layer")
         moves = [(tuple(t["inputs"]), t["output"]) for t in entries]

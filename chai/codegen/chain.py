@@ -89,12 +89,10 @@ class Chain(HostBlobs):
         """Yield the descriptors as text: tag, Task, and the values of fields that are not 0."""
         for tag, (task, descriptor) in enumerate(zip(self.tasks, self.descriptors)):
             values = unpack(self.overlay.descriptor, descriptor)
-            shown = " ".join(
-                f"{name} {value:#x}" if value > 1 << REGION else f"{name} {value}"
-                for name, value in values.items()
-                if value
-            )
-            yield f"{tag:5} {'+'.join(task.origin) or task.output} ({task.kind}): {shown}"
+            shown = [
+                f"{name} {hex(value) if value > 1 << REGION else value}" for name, value in values.items() if value
+            ]
+            yield f"{tag:5} {'+'.join(task.origin) or task.output} ({task.kind}): {' '.join(shown)}"
 
     @property
     def program_span(self) -> tuple[int, int]:

@@ -58,10 +58,8 @@ def check_descriptors(work: Work) -> None:
     overlay = work.overlay
     if overlay.own is not None:
         other = " or emulator" if work.chain is None else ""  # which runs Tasks, not a file's instructions
-        raise DeviceError(
-            f"overlay {overlay.name} takes no descriptors, since its architecture is {overlay.architecture}",
-            hint=f"--device {overlay.simulator}{other}, or pynq on a board",
-        )
+        what = f"overlay {overlay.name} takes no descriptors, since its architecture is {overlay.architecture}"
+        raise DeviceError(what, hint=f"--device {overlay.simulator}{other}, or pynq on a board")
 
 
 def executable(work: Work) -> HostBlobs:

@@ -41,9 +41,8 @@ class Cuts:
     def __init__(self, overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape]) -> None:
         self._overlay, self._tasks, self._shapes = overlay, tasks, shapes
         self._efforts: dict[Piece, Effort] = {}
-        self._whole = [
-            [Piece(i, columns=some) for some in task.strips(overlay, shapes)] for i, task in enumerate(tasks)
-        ]
+        strips = [task.strips(overlay, shapes) for task in tasks]
+        self._whole = [[Piece(i, columns=some) for some in every] for i, every in enumerate(strips)]
 
     def effort(self, piece: Piece) -> Effort:
         """Return the effort of a piece."""

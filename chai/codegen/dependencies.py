@@ -52,9 +52,8 @@ class Budget:
         """Count accesses. Raises DeviceError if they are too many."""
         self.spent += count
         if self.spent > self.limit:
-            raise DeviceError(
-                "the Tasks access too many pieces of memory: " + limits().exceeded("accesses", self.spent)
-            )
+            excess = limits().exceeded("accesses", self.spent)
+            raise DeviceError(f"the Tasks access too many pieces of memory: {excess}")
 
 
 def dependencies(
@@ -76,10 +75,8 @@ def dependencies(
     for task in tasks:
         batch = shapes[task.output][0]
         if batch > overlay.batch_max:
-            raise DeviceError(
-                f"{batch} images: overlay {overlay.name} runs {overlay.batch_max} at a time",
-                hint=f"a batch of {overlay.batch_max} or fewer",
-            )
+            what = f"{batch} images: overlay {overlay.name} runs {overlay.batch_max} at a time"
+            raise DeviceError(what, hint=f"a batch of {overlay.batch_max} or fewer")
         done[task.engine] += 1
         me = Finished(**{task.engine: done[task.engine]})
         images = task.images or (0, batch)

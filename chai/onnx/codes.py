@@ -89,8 +89,7 @@ class DecodedTensor(Constant):
         if odd := [zero for zero in steps.zero.tolist() if zero not in middles]:
             raise Refused(f"its weights have zero point {odd[0]}, expected {middles[0]}", hint=_SYMMETRIC)
         if 127 in steps.zero and self._codes.array().max(initial=0) > 254:
-            raise Refused(
-                "its weights have the code 255 beside the zero point 127, expected at most 254", hint=_SYMMETRIC
-            )
+            what = "its weights have the code 255 beside the zero point 127, expected at most 254"
+            raise Refused(what, hint=_SYMMETRIC)
         each = steps.along(steps.scale * np.float32(127), len(self.shape))
         return Constant(np.broadcast_to(each, self.shape))

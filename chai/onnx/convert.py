@@ -82,11 +82,10 @@ class Converter:
         if dims is None or any(isinstance(dim, str) for dim in dims):
             shown = "of any size" if dims is None else " x ".join(map(str, value.dims or ()))
             example = "x".join(str(dim) if isinstance(dim, int) else "640" for dim in dims or (1, 3, 640, 640))
-            raise ModelError(
-                f"{self.model.path}: input {value.name!r} is {shown}: the file leaves its size open",
-                hint=f"give it: --shape {value.name}={example}, or Net(..., shapes={{{value.name!r}: "
-                f"({example.replace('x', ', ')})}})",
-            )
+            shapes = f"{{{value.name!r}: ({example.replace('x', ', ')})}}"
+            hint = f"give it: --shape {value.name}={example}, or Net(..., shapes={shapes})"
+            what = f"{self.model.path}: input {value.name!r} is {shown}: the file leaves its size open"
+            raise ModelError(what, hint=hint)
         return tuple(int(dim) for dim in dims)
 
     def _output(self, value: ValueInfo) -> None:
@@ -103,9 +102,8 @@ class Converter:
 
     def _measure(self, name: str, node: OnnxNode) -> None:
         """Add the layers whose top is a shape that is returned: for the batch of the pass, not of the file."""
-        start, end, _ = slice(node.attributes.integer("start"), node.attributes.integer("end")).indices(
-            len(node.shape())
-        )
+        bounds = slice(*map(node.attributes.integer, ("start", "end")))
+        start, end, _ = bounds.indices(len(node.shape()))
         sizes = node.part("ShapeOf", node.input())
         if node.operator == "Size":
             node.result("Reduction", sizes, operation="PROD")

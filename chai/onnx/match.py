@@ -233,11 +233,5 @@ def _every_second(links: Links, node: NodeRecord) -> dict[int, int] | None:
     return {int(axis): int(start) for axis, start in zip(axes, starts)} or None
 
 
-_MATCHES: dict[str, Match] = {
-    "Sigmoid": _gated,
-    "HardSigmoid": _gated,
-    "Erf": _error_function,
-    "Tanh": _tanh,
-    "Clip": _shifted,
-    "Concat": _focus,
-}
+_MATCHES: dict[str, Match] = {"Sigmoid": _gated, "HardSigmoid": _gated, "Clip": _shifted, "Concat": _focus}
+_MATCHES |= {"Erf": _error_function, "Tanh": _tanh}

@@ -252,9 +252,8 @@ class _Wiring:
         for i, name in enumerate(tops):
             if name in latest and name not in bottoms:
                 other = self.written[latest[name]].name
-                raise self._error(
-                    message, f"layer {layer.name!r} writes blob {name!r}, which layer {other!r} has written", "top", i
-                )
+                what = f"layer {layer.name!r} writes blob {name!r}, which layer {other!r} has written"
+                raise self._error(message, what, "top", i)
             blob = name if name not in latest else f"{name}@{layer.name}"
             while blob in self.written:
                 blob += "@"
@@ -292,11 +291,10 @@ class _Wiring:
         names = {blob: name for name, blob in graph.latest.items()}
         graph.outputs = [names[b] for b in unread if b not in labels]
         if all(layer.source for layer in graph.layers):
-            raise ModelError(
-                f"{graph.path}: nothing is computed in {self.state}: no layer reads an input",
-                hint=self._hint(layer for layers in self.left_out.values() for layer in layers)
-                or "a network has layers that compute something; are include or exclude rules in the way?",
-            )
+            hint = self._hint(layer for layers in self.left_out.values() for layer in layers)
+            hint = hint or "a network has layers that compute something; are include or exclude rules in the way?"
+            what = f"{graph.path}: nothing is computed in {self.state}: no layer reads an input"
+            raise ModelError(what, hint=hint)
         if losses.layers:
             read = {b for layer in losses.layers for b in layer.bottoms}
             losses.inputs = {b: shape for b, shape in labels.items() if b in read}

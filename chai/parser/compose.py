@@ -45,11 +45,8 @@ class Expanded:
     def _expand(self, message: Message, type: ComposedType, around: tuple[str, ...], shares: tuple[Share, ...]) -> None:
         name, bottoms, tops = message.get("name", ""), message.all("bottom"), message.all("top")
         if type.type in around:
-            raise PluginError(
-                f"layer {name!r}: composed type {type.type!r} is made of itself: {' -> '.join((*around, type.type))}",
-                layer=name,
-                hint=f"it is composed in {type.place}",
-            )
+            what = f"composed type {type.type!r} is made of itself: {' -> '.join((*around, type.type))}"
+            raise PluginError(f"layer {name!r}: {what}", layer=name, hint=f"it is composed in {type.place}")
         _check(message, bottoms)
         params = fill(CustomParams, message.get("xcustom_param"))
         try:
@@ -74,10 +71,8 @@ def _check(message: Message, bottoms: list[str]) -> None:
     params = message.get("xcustom_param")
     if params is not None and params.has("top_dim"):
         at = params.values["top_dim"][0]
-        raise message.source.error(
-            "top_dim: the tops of a composed layer have the shapes that its parts give", at.start, at.end,
-            hint="leave it out", layer=message.get("name"),
-        )  # fmt: skip
+        text, name = "top_dim: the tops of a composed layer have the shapes that its parts give", message.get("name")
+        raise message.source.error(text, at.start, at.end, hint="leave it out", layer=name)
     for field in ("precision_param", "quantization_param"):
         if message.has(field):
             text = f"{field}: the parts of a composed layer have formats, not the layer"
@@ -128,11 +123,8 @@ def _arguments(part: ComposedPart, type: Definition | None) -> tuple[Mapping[str
     vector = next((i for i, name in enumerate(numbers) if hasattr(values[name], "__iter__")), len(numbers))
     first = [float(n) for several in list(numbers.values())[: vector + 1] for n in several]
     later = [f"{name}: {str(n).lower()}" for name, several in list(numbers.items())[vector + 1 :] for n in several]
-    fields = {
-        **settings,
-        "xcustom_param": {**settings.get("xcustom_param", {}), "float_args": first, "string_args": texts},
-    }
-    return fields, f"custom_param {{ {' '.join(later)} }}\n" if later else ""
+    custom = {**settings.get("xcustom_param", {}), "float_args": first, "string_args": texts}
+    return {**settings, "xcustom_param": custom}, f"custom_param {{ {' '.join(later)} }}\n" if later else ""
 
 
 def _several(value: Any) -> tuple[Any, ...]:

@@ -163,12 +163,9 @@ def _value(field: TextField, definition: FieldType, source: SourceText) -> Value
 
 
 def _expected(definition: FieldType) -> str:
-    return {
-        "int": "an integer",
-        "float": "a number",
-        "bool": "true or false",
-        "enum": "one of " + ", ".join(definition.enum),
-    }.get(definition.kind, "a quoted string")
+    kinds = {"int": "an integer", "float": "a number", "bool": "true or false"}
+    kinds["enum"] = "one of " + ", ".join(definition.enum)
+    return kinds.get(definition.kind, "a quoted string")
 
 
 def _bad(node: Scalar, definition: FieldType, source: SourceText, hint: str | None = None) -> ParseError:

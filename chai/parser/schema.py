@@ -112,16 +112,9 @@ class _Schema:
             bits = 32 if number in _SMALL else 64
             low, high = (0, 2**bits - 1) if number in _UNSIGNED else (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
         type = self.text(parts[6][0]).removeprefix(self.package) if kind in ("enum", "message") else ""
-        return FieldType(
-            self.text(parts[1][0]),
-            parts[3][0].value,
-            kind,
-            parts[4][0].value == _REPEATED,
-            low,
-            high,
-            self.values(self._enum(type)) if kind == "enum" else {},
-            type if kind == "message" else "",
-        )
+        name, place, repeated = self.text(parts[1][0]), parts[3][0].value, parts[4][0].value == _REPEATED
+        values = self.values(self._enum(type)) if kind == "enum" else {}
+        return FieldType(name, place, kind, repeated, low, high, values, type if kind == "message" else "")
 
     def _enum(self, name: str) -> WireField:
         """Return the enum of a name: Phase, or PoolingParameter.PoolMethod inside its message."""

@@ -89,11 +89,8 @@ def read_source(path: str | Path) -> SourceText:
 
 def _refuse_binary(data: bytes, path: Path) -> None:
     if b"\0" in data:
-        raise ParseError(
-            f"this is a binary file (byte {data.index(0)} is zero), expected the text of a network",
-            path=str(path),
-            hint="the first file is the .prototxt, the second the .caffemodel",
-        )
+        what = f"this is a binary file (byte {data.index(0)} is zero), expected the text of a network"
+        raise ParseError(what, path=str(path), hint="the first file is the .prototxt, the second the .caffemodel")
 
 
 def stamp(weights: str, digest: str, note: str) -> str:

@@ -33,12 +33,8 @@ V0_TYPES = {
 }  # fmt: skip
 
 # fields of V0 that have another name in the message of the layer's type, and those that are in transform_param
-_V0_NAMES = {
-    "biasterm": "bias_term",
-    "kernelsize": "kernel_size",
-    "batchsize": "batch_size",
-    "shuffle_images": "shuffle",
-}
+_V0_NAMES = {"biasterm": "bias_term", "kernelsize": "kernel_size", "batchsize": "batch_size"}
+_V0_NAMES["shuffle_images"] = "shuffle"
 _V0_NAMES |= {f"det_{n}": n for n in ("fg_threshold", "bg_threshold", "fg_fraction", "context_pad", "crop_mode")}
 _V0_TRANSFORM = {"scale": "scale", "meanfile": "mean_file", "cropsize": "crop_size", "mirror": "mirror"}
 

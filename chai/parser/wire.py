@@ -150,10 +150,8 @@ class Walk:
                 value, at = self.varint(at, part.end)
                 numbers.append(signed(value))
         if len(numbers) > bound:
-            what = (
-                f"more than {most:,} numbers" if most else "too many axes: " + limits().exceeded("axes", len(numbers))
-            )
-            raise self.bad(what, parts[0].start)
+            axes = "too many axes: " + limits().exceeded("axes", len(numbers))
+            raise self.bad(axes if most is None else f"more than {most:,} numbers", parts[0].start)
         return numbers
 
 

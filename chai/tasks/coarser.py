@@ -61,9 +61,8 @@ def fitted(scaled: Scaled, source: Format, choice: StepChoice, bits: int, quanti
     factors, limit = choice
     weights, bias, steps = scaled
     count, size = len(weights), weights[:1].size
-    rounded = Quantized(
-        np.empty(weights.shape, np.int8), *(np.empty(count, kind) for kind in (np.int64, np.int64, float))
-    )
+    sums = (np.empty(count, kind) for kind in (np.int64, np.int64, float))
+    rounded = Quantized(np.empty(weights.shape, np.int8), *sums)
     added, bounds, steps = np.empty(count, np.int64), np.empty(count, np.int64), steps.copy()
 
     def compute(rows: slice | Array) -> None:

@@ -108,11 +108,8 @@ class Conv(FilterTask):
         return fits and "shares" in overlay.descriptor.values
 
     def constant_traffic(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
-        own = (
-            tiling.weight_traffic(overlay, self._convolved(overlay, shapes))
-            + self.weights.shape[0] * overlay.table.bytes
-        )
-        return own + super().constant_traffic(overlay, shapes)
+        weights, records = tiling.weight_traffic(overlay, self._convolved(overlay, shapes)), self.weights.shape[0]
+        return weights + records * overlay.table.bytes + super().constant_traffic(overlay, shapes)
 
     def moved(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[int, int]:
         conv = self._convolved(overlay, shapes)
@@ -170,9 +167,8 @@ class Conv(FilterTask):
         target = memory.part(target, (top, left), (height, width))
         tile = conv.tiling(memory.overlay)
         values = source.input() | target.output() | {"output_height": conv.size[0], "output_width": conv.size[1]}
-        values |= (
-            (conv.pooling.fields(conv.size) if conv.pooling else {}) | window | self.numbers(memory.overlay, where)
-        )
+        values |= conv.pooling.fields(conv.size) if conv.pooling else {}
+        values |= window | self.numbers(memory.overlay, where)
         values |= {"tile_rows": tile.rows, "tile_columns": tile.columns, "tiles": tile.tiles, "stays": tile.stays}
         values |= {"group": self.group, "wide": int(self.wide), "shares": int(self.shares)}
         return values | {"weights_block": block_bytes(self.weights.shape, self.group, memory.overlay.array)}
@@ -281,9 +277,8 @@ class Conv(FilterTask):
         if limits.pool_kernel_max >= 3:
             yield cls.probe(maker, "conv pooled", Sample(inputs, outputs, plain, slope=0, pooled=(3, 2)))
         close = square(limits, 3, 1, 1)
-        deep = maker.step * (
-            tiling.ring_words(maker.overlay) // (close.extent(0) * maker.size[1]) + 1
-        )  # more than whole rows
+        rows = close.extent(0) * maker.size[1]
+        deep = maker.step * (tiling.ring_words(maker.overlay) // rows + 1)  # more than whole rows
         weights, source = (5, deep, *close.kernel), (1, deep, *maker.size)
         if deep <= limits.channels_max and tiling.strips(maker.overlay, close, weights, 1, source):
             yield cls.probe(maker, "conv in strips", Sample(deep, 5, close))

@@ -106,19 +106,17 @@ class Copy(Task):
         if self.first % memory.step:
             raise DeviceError(f"output: channel {self.first} is not the first of a plane of {memory.step}")
         channels, *size = self.fold.out if self.fold else memory.shape(self.inputs[0])[1:]
-        if self.fold and (
-            source.channels % memory.step or channels % memory.step or prod(self.fold.out) != prod(source[4:])
-        ):
+        planes = not (source.channels % memory.step or channels % memory.step)
+        if self.fold and not (planes and prod(self.fold.out) == prod(source[4:])):
             raise DeviceError(f"output: a map {self.fold.out} has other words of {memory.step} than {source[4:]}")
         if not 0 <= self.first <= whole.channels - channels:
-            raise DeviceError(
-                f"output: {channels} channels from {self.first} on, blob {self.output!r} has {whole.channels}"
-            )
+            part = f"{channels} channels from {self.first} on"
+            raise DeviceError(f"output: {part}, blob {self.output!r} has {whole.channels}")
         memory.check_output(self.output, (source.batch, whole.channels, *size))
         start = whole.address + self.first // memory.step * whole.pitch
-        part = whole._replace(address=start, channels=channels)
+        target = whole._replace(address=start, channels=channels)
         r = self.requantization or as_it_is()
-        values = {**source.input(), **part.output(), **clamp(r)}
+        values = {**source.input(), **target.output(), **clamp(r)}
         values |= zero_flag("input", self.zero if self.requantization else 0)
         factor = flat_multipliers("factor", r.multiplier, ())[0]
         negative = 0 if r.negative is None else flat_multipliers("negative", r.negative, ())[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Array, Shape
@@ -174,11 +175,8 @@ class Eltwise(Task):
             task = cls.of_blobs(names, "y", ("eltwise",), "SUM", target, coefficients, slope)
             yield maker.probe(name, task, target)
         whole, point = shapes["y"], (*shapes["y"][:2], 1, 1)
-        others = [
-            (operation, second) for operation in limits.operations if operation != "SUM" for second in (whole, point)
-        ]
-        for operation, second in [("SUM", point), *others]:
-            if second == point and not limits.vector:
+        for operation, second in product(limits.operations, (whole, point)):
+            if (operation == "SUM" and second == whole) or (second == point and not limits.vector):
                 continue
             unsigned = (names[1],) if maker.unsigned and (operation, second) == ("PROD", point) else ()
             sizes = {**shapes, names[1]: second}

@@ -115,10 +115,8 @@ class TaskConstants:
         """Return the offset of the ``size`` bytes at an address."""
         start = address - self.where
         if start < 0 or start + size > self.source.bytes:
-            raise DeviceError(
-                f"descriptor: {name}: {size} bytes at {address:#x} are outside the constants, "
-                f"{self.source.bytes} bytes at {self.where:#x}"
-            )
+            constants = f"the constants, {self.source.bytes} bytes at {self.where:#x}"
+            raise DeviceError(f"descriptor: {name}: {size} bytes at {address:#x} are outside {constants}")
         return start
 
 
@@ -185,9 +183,8 @@ class Operands:
         Raises DeviceError if it is not inside.
         """
         if first[0] + size[0] > view.height or first[1] + size[1] > view.width:
-            raise DeviceError(
-                f"its part of {size[0]} x {size[1]} from {first} is outside of {view.height} x {view.width}"
-            )
+            part = f"{size[0]} x {size[1]} from {first}"
+            raise DeviceError(f"its part of {part} is outside of {view.height} x {view.width}")
         at = (first[0] * view.width + first[1]) * self.step
         return view._replace(address=view.address + at, height=size[0], width=size[1])
 
@@ -215,12 +212,7 @@ def window_fields(window: Window) -> dict[str, int]:
 
 def window_of(values: Mapping[str, int]) -> Window:
     """Return the window that these fields describe. Raises DeviceError for a size below 1."""
-    window = Window(
-        (values["kernel_h"], values["kernel_w"]),
-        (values["stride_h"], values["stride_w"]),
-        (values["pad_h"], values["pad_w"]),
-        (values["dilation_h"], values["dilation_w"]),
-    )
+    window = Window(*((values[f"{name}_h"], values[f"{name}_w"]) for name in Window._fields))
     window_fields(window)  # which checks the sizes
     return window
 

@@ -78,9 +78,8 @@ class FilterTask(Task):
         padded = np.full((n, c, h + 2 * ph, w + 2 * pw), self.zero, np.int64)
         padded[:, :, ph : ph + h, pw : pw + w] = x
         accumulator = np.zeros((n, self.group, m // self.group, oh * ow), np.int64)
-        weights = (
-            np.asarray(self.weights).astype(np.int64).reshape(self.group, m // self.group, cg, *self.window.kernel)
-        )
+        weights = np.asarray(self.weights).astype(np.int64)
+        weights = weights.reshape(self.group, m // self.group, cg, *self.window.kernel)
         for i in range(self.window.kernel[0]):
             for j in range(self.window.kernel[1]):
                 rows = slice(i * dh, i * dh + sh * (oh - 1) + 1, sh)
@@ -117,10 +116,8 @@ class FilterTask(Task):
         """Raise DeviceError if its weights do not fit its groups, its window, or an input of so many channels."""
         m, c, *kernel = self.weights.shape
         if tuple(kernel) != self.window.kernel or c * self.group != channels or m % self.group:
-            raise DeviceError(
-                f"weights: {self.weights.shape} with {self.group} groups do not fit {channels} channels "
-                f"and a kernel of {self.window.kernel}"
-            )
+            expected = f"{channels} channels and a kernel of {self.window.kernel}"
+            raise DeviceError(f"weights: {self.weights.shape} with {self.group} groups do not fit {expected}")
 
     def weight_bytes(self, overlay: Overlay) -> int:
         """Return the bytes of packed weights and of the padding after them."""

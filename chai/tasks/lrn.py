@@ -39,16 +39,9 @@ LARGEST_WINDOW = 15  # channels: 15 * 255^2 < 2^20
 CHUNK = 64  # pixels of a plane that the accelerator reads at a time, before the same ones of the next plane
 PRECISION = 0.5  # of a code: the largest error of the table's lines
 
-SEGMENT = Record(
-    "segment",
-    0,
-    8,
-    "little",
-    (
-        BitField("base", 0, 0, FACTOR_BITS, False, "factor at the first sum of the segment"),
-        BitField("slope", 1, 0, FACTOR_BITS, True, "what is added to it until the first sum of the next one"),
-    ),
-)
+_BASE = BitField("base", 0, 0, FACTOR_BITS, False, "factor at the first sum of the segment")
+_SLOPE = BitField("slope", 1, 0, FACTOR_BITS, True, "what is added to it until the first sum of the next one")
+SEGMENT = Record("segment", 0, 8, "little", (_BASE, _SLOPE))
 
 
 @dataclass(frozen=True)

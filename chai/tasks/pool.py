@@ -73,9 +73,8 @@ class Pool(Task):
 
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
         size, average = shapes[self.inputs[0]][2:], self.requantization is not None
-        return super().excluded(overlay, shapes) or beyond_pool(
-            overlay, self.window, size, self.out, average, self.whole_windows
-        )
+        reason = super().excluded(overlay, shapes)
+        return reason or beyond_pool(overlay, self.window, size, self.out, average, self.whole_windows)
 
     def demands(self, shapes: Mapping[str, Shape]) -> dict[str, int | bool | str]:
         window, method = self.window, "MAX" if self.requantization is None else "AVE"
@@ -160,10 +159,8 @@ class Pool(Task):
             shape = maker.batch, maker.step + 3, *maker.size
             shapes = {"x": shape, "y": (*shape[:2], height, width)}
             # an average divides by its window clipped to the padded image
-            rows, columns = (
-                np.minimum(np.arange(count) * s + k, n + 2 * p) - np.arange(count) * s
-                for count, n in zip((height, width), maker.size)
-            )
+            sides = zip((height, width), maker.size)
+            rows, columns = (np.minimum(k, n + 2 * p - np.arange(count) * s) for count, n in sides)
             areas = np.multiply.outer(rows, columns)
             maximum = method == "MAX"
             for unsigned in ("",) if maximum else ("", *maker.unsigned):

@@ -142,9 +142,8 @@ class Target:
         requant = self.overlay.requant
         ratios = np.asarray(steps, np.float64) / format.step
         below = None if slopes is None else ratios * np.asarray(slopes, np.float64).reshape(-1, 1, 1)
-        factors = multipliers(
-            ratios if below is None else np.stack([ratios, below]), requant.mult_bits, requant.shift_max
-        )
+        every = ratios if below is None else np.stack([ratios, below])
+        factors = multipliers(every, requant.mult_bits, requant.shift_max)
         if factors is None:
             raise Unsupported(f"its output steps ({format}) are too fine for {requant.mult_bits}-bit multipliers")
         m, shift = factors

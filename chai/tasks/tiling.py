@@ -220,9 +220,8 @@ class Convolved(NamedTuple):
             stays = WEIGHTS
         else:
             stays = IMAGE if height * row <= room else NOTHING
-        return Tiling(
-            rows, columns, ceil_div(oh, rows) * ceil_div(ow, columns), stays, held(rows) > ring_words(overlay)
-        )
+        tiles = ceil_div(oh, rows) * ceil_div(ow, columns)
+        return Tiling(rows, columns, tiles, stays, held(rows) > ring_words(overlay))
 
 
 def blocks(overlay: Overlay, weights: Shape, group: int) -> list[tuple[int, int]]:

@@ -53,13 +53,8 @@ def check_index(size: int) -> None:
         raise Refused(f"an index of an axis of {size:,} is no float32")
 
 
-_RELATIONS = {
-    "Greater": "GREATER",
-    "GreaterOrEqual": "GREATER_EQUAL",
-    "Less": "LESS",
-    "LessOrEqual": "LESS_EQUAL",
-    "Equal": "EQUAL",
-}
+_RELATIONS = {"Greater": "GREATER", "Less": "LESS", "Equal": "EQUAL"}
+_RELATIONS |= {f"{name}OrEqual": f"{_RELATIONS[name]}_EQUAL" for name in ("Greater", "Less")}
 
 
 @operator(*_RELATIONS)

@@ -31,10 +31,7 @@ def conv_transpose(node: OnnxNode) -> None:
     size = node.shape_of(bottom)[2:]
     flat = int(window.flat)
     grown = [0] * flat + list(node.attributes.integers("output_padding") or [0] * (2 - flat))
-    full = [
-        s * (i - 1) + d * (k - 1) + 1 + g
-        for i, k, s, d, g in zip(size, window.kernel, window.stride, window.dilation, grown)
-    ]
+    full = [s * (i - 1) + reach + g for i, s, reach, g in zip(size, window.stride, window.reach, grown)]
     shape = node.attributes.integers("output_shape")
     if shape is not None:
         sizes = [1] * flat + list(shape)[-(2 - flat) :]
@@ -83,12 +80,5 @@ def _opened(node: OnnxNode) -> tuple[Geometry, list[TrainedBlob], str]:
 
 
 def _params(node: OnnxNode, window: Geometry, blobs: list[TrainedBlob], outputs: int) -> dict[str, Any]:
-    return {
-        "num_output": outputs,
-        "bias_term": len(blobs) > 1,
-        "kernel_size": window.kernel,
-        "stride": window.stride,
-        "dilation": window.dilation,
-        "group": node.attributes.integer("group", 1),
-        **window.pads(),
-    }
+    sizes = {"kernel_size": window.kernel, "stride": window.stride, "dilation": window.dilation, **window.pads()}
+    return {"num_output": outputs, "bias_term": len(blobs) > 1, "group": node.attributes.integer("group", 1), **sizes}

@@ -22,9 +22,8 @@ def batch_normalization(node: OnnxNode) -> None:
     if not node.attributes.integer("spatial", 1):
         raise Refused("spatial 0 is not computed")
     node.only_output()
-    scale, bias, mean, variance = (
-        node.trained(i, name) for i, name in enumerate(("scale", "bias", "mean", "variance"), 1)
-    )
+    names = enumerate(("scale", "bias", "mean", "variance"), 1)
+    scale, bias, mean, variance = (node.trained(i, name) for i, name in names)
     one = mean.then((1,), lambda _: np.ones(1, np.float32))  # Caffe's factor of both
     eps = node.attributes.number("epsilon", 1e-5)
     normal = node.part("BatchNorm", node.input(), blobs=[mean, variance, one], eps=eps, use_global_stats=True)
@@ -103,9 +102,8 @@ def lp_normalization(node: OnnxNode) -> None:
     total = node.part("Reduction", moved, operation="ASUM" if p == 1 else "SUMSQ", axis=len(shape) - 1)
     above = node.part("Clip", total, min=TINY, max=LARGEST)  # zeros stay zeros
     inverse = node.part("Power", above, power=-1.0 if p == 1 else -0.5)
-    node.result(
-        "Mul", node.input(), node.reshaped(inverse, [d if a != axis else 1 for a, d in enumerate(shape)], False)
-    )
+    sizes = [d if a != axis else 1 for a, d in enumerate(shape)]
+    node.result("Mul", node.input(), node.reshaped(inverse, sizes, final=False))
 
 
 @operator("Softmax", "LogSoftmax")

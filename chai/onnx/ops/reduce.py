@@ -7,17 +7,9 @@ from . import operator
 from .pool import whole_map
 
 _KINDS = {
-    "ReduceMean": "MEAN",
-    "ReduceSum": "SUM",
-    "ReduceL1": "ASUM",
-    "ReduceSumSquare": "SUMSQ",
-    "ReduceL2": "SUMSQ",
-    "ReduceLogSum": "SUM",
-    "ReduceMax": "MAX",
-    "ReduceMin": "MIN",
-    "ReduceProd": "PROD",
-    "ReduceLogSumExp": "",  # log_sum_exp
-}
+    "ReduceMean": "MEAN", "ReduceSum": "SUM", "ReduceProd": "PROD", "ReduceMax": "MAX", "ReduceMin": "MIN", "ReduceL1": "ASUM",
+    "ReduceL2": "SUMSQ", "ReduceSumSquare": "SUMSQ", "ReduceLogSum": "SUM", "ReduceLogSumExp": "",  # log_sum_exp
+}  # fmt: skip
 
 
 @operator(*_KINDS)
