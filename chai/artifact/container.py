@@ -87,7 +87,6 @@ class Artifact:
     close: Callable[[], None]
 
     def error(self, message: str, hint: str | None = None) -> ParseError:
-        """Return a ParseError that names the file."""
         return ParseError(message, path=self.path, hint=hint or "compile it again: chai compile")
 
     def get(self, key: str, kind: Any, default: Any = None) -> Any:

@@ -108,7 +108,6 @@ class StepReader:
     budget: Budget = field(default_factory=Budget)
 
     def all(self) -> Iterator[Step]:
-        """Yield the steps in order."""
         index = 0
         for step in self.file.get("steps", [dict]):
             if "convert" in step:

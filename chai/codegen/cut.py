@@ -45,7 +45,6 @@ class Cuts:
         self._whole = [[Piece(i, columns=some) for some in every] for i, every in enumerate(strips)]
 
     def effort(self, piece: Piece) -> Effort:
-        """Return the effort of a piece."""
         if piece not in self._efforts:
             (task,) = arranged(self._tasks, [piece])
             self._efforts[piece] = effort(self._overlay, task, self._shapes)

@@ -122,7 +122,6 @@ def fields_of(task: Task, memory: Operands, where: int, place: Mapping[str, int]
 
 
 def _of(task: Task, error: DeviceError) -> DeviceError:
-    """Return an error with the name of its Task."""
     name = "+".join(task.origin) or task.output
     return DeviceError(f"task {name} ({task.kind}): {error.message}", layer=name, hint=error.hint)
 

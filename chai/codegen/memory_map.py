@@ -57,7 +57,6 @@ EXCHANGED = INPUT, OUTPUT, BOTH  # which each set has for itself
 
 
 def split(address: int) -> tuple[int, int]:
-    """Return region and offset of an address."""
     return address >> REGION, address & (1 << REGION) - 1
 
 
@@ -165,12 +164,10 @@ class HostBlobs:
 
     @property
     def written(self) -> list[int]:
-        """Return the regions that the host writes before a run."""
         return [region for region in self.regions.sizes if region in WRITTEN]
 
     @property
     def read(self) -> list[int]:
-        """Return the regions that the host reads after a run."""
         return [region for region in self.regions.sizes if region in READ]
 
     def blob(self, name: str, memory: Mapping[int, Array], first: int = 0, channels: int | None = None) -> DeviceBlob:

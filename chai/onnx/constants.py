@@ -41,7 +41,6 @@ FLOATS = ("float32", "float16", "float64", "bfloat16")  # what layers compute as
 
 
 def type_name(number: int) -> str:
-    """Return the name of a TensorProto.DataType."""
     return TYPES[number][0] if number in TYPES else _OTHERS.get(number, f"type {number}")
 
 
@@ -54,7 +53,6 @@ class Constant:
         self._array = array
 
     def array(self) -> Array:
-        """Return the numbers."""
         return self._array
 
 

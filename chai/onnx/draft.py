@@ -62,7 +62,6 @@ class Draft:
         self._thresholds: dict[str, tuple[float, ...]] = {}  # of weights, by layer
 
     def shape(self, name: str) -> Shape:
-        """Return the shape of a value or blob."""
         if name in self.constants:
             return self.constants[name].shape
         return self._shapes[self.blobs.get(name, name)]
@@ -78,12 +77,10 @@ class Draft:
         return self.blobs[name]
 
     def define(self, name: str, constant: Constant) -> None:
-        """Let a value be a constant."""
         if name:
             self.constants[name] = constant
 
     def format(self, name: str, format: Format) -> None:
-        """Let the blob of a value have a format."""
         own = self._formats.setdefault(self.blobs[name], format)
         if own != format:
             raise Refused(f"its input has steps of {own.step:g} already, which cannot be {format.step:g}, too")

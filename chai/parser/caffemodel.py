@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from io import BytesIO
 from math import prod
 from pathlib import Path
@@ -50,31 +50,25 @@ class StoredBlob:
         return sum(n for _, n, _ in self.pieces)
 
 
-@dataclass
-class StoredLayer:
-    """One layer of the file; ``type`` is the V2 name, or V1's enum number or V0's name as text."""
-
-    name: str
-    type: str
-    blobs: list[StoredBlob] = field(default_factory=list)
+StoredLayer = tuple[str, list[StoredBlob]]  # the name and the blobs of a layer of the file
 
 
 class Weights(Stored):
     """The trained parameters of one caffemodel.
 
-    ``layers`` maps a name to the last layer of that name that has blobs (Caffe copies in file order, so the last
+    ``layers`` maps a name to the blobs of the last layer of that name that has some (Caffe copies in file order, so the last
     one wins). Raises ParseError if the file is not a caffemodel.
     """
 
     def __init__(self, path: str | Path) -> None:
         self.path = str(path)
-        self.layers: dict[str, StoredLayer] = {}
-        for layer in walk_file(path):
-            if layer.blobs or layer.name not in self.layers:
-                self.layers[layer.name] = layer
+        self.layers: dict[str, list[StoredBlob]] = {}
+        for name, blobs in walk_file(path):
+            if blobs or name not in self.layers:
+                self.layers[name] = blobs
 
     def room(self) -> malloc.Room:
-        return malloc.Room(b.count for layer in self.layers.values() for b in layer.blobs if b.dtype == "<f4")
+        return malloc.Room(b.count for blobs in self.layers.values() for b in blobs if b.dtype == "<f4")
 
     def stored(self, layer: Layer) -> tuple[str, list[StoredBlob]]:
         """Return the name that a network's layer has in the file, and its blobs.
@@ -84,10 +78,9 @@ class Weights(Stored):
         """
         whole = next((share for share in layer.shares if share[0] in self.layers), None)
         if layer.name in self.layers or whole is None:
-            stored = self.layers.get(layer.name)
-            return layer.name, stored.blobs if stored is not None else []
+            return layer.name, self.layers.get(layer.name, [])
         name, indices = whole
-        blobs = self.layers[name].blobs
+        blobs = self.layers[name]
         if blobs and max(indices) >= len(blobs):
             what = f"takes blob {max(indices)} of layer {name!r}, which has {len(blobs)} in {self.path}"
             raise ModelError(f"layer {layer.name!r} ({layer.type}) {what}", layer=layer.name, hint=layer.place)
@@ -95,7 +88,7 @@ class Weights(Stored):
 
     def load(self, name: str) -> list[Array]:
         """Return the blobs of a layer of the file as float32 arrays in their stored shapes."""
-        return self._read(name, self.layers[name].blobs)
+        return self._read(name, self.layers[name])
 
     def _read(self, name: str, blobs: Sequence[StoredBlob], room: malloc.Room | None = None) -> list[Array]:
         with open(self.path, "rb") as file:
@@ -147,7 +140,7 @@ def _net(walk: Walk, at: int, end: int) -> list[StoredLayer]:
         if f.number in (2, 100):
             if f.wire != BYTES:
                 raise walk.bad("expected a layer", f.start)
-            layers.append(_layer(walk, f, name=1, type=2, blobs=7) if f.number == 100 else _old(walk, f))
+            layers.append(_layer(walk, f, name=1, blobs=7) if f.number == 100 else _old(walk, f))
             if len(layers) > limits().layers:
                 raise walk.bad("too many layers: " + limits().exceeded("layers", len(layers)), f.start)
     return layers
@@ -157,24 +150,22 @@ def _old(walk: Walk, message: WireField) -> StoredLayer:
     """Return a layer of form V1 or V0."""
     inner = [f for f in walk.fields(message.start, message.end) if f.number == 1 and f.wire == BYTES]
     if inner:  # V0: the layer is wrapped in a connection
-        return _layer(walk, inner[-1], name=1, type=2, blobs=50)
-    return _layer(walk, message, name=4, type=5, blobs=6)
+        return _layer(walk, inner[-1], name=1, blobs=50)
+    return _layer(walk, message, name=4, blobs=6)
 
 
-def _layer(walk: Walk, message: WireField, name: int, type: int, blobs: int) -> StoredLayer:
-    layer = StoredLayer("", "")
+def _layer(walk: Walk, message: WireField, name: int, blobs: int) -> StoredLayer:
+    own, stored = "", []
     try:
         for f in walk.fields(message.start, message.end):
             if f.number == name and f.wire == BYTES:
-                layer.name = walk.text(f)
-            elif f.number == type:
-                layer.type = walk.text(f) if f.wire == BYTES else str(f.value)
+                own = walk.text(f)
             elif f.number == blobs and f.wire == BYTES:
-                layer.blobs.append(_blob(walk, f.start, f.end))
+                stored.append(_blob(walk, f.start, f.end))
     except ParseError as error:
-        error.layer = error.layer or layer.name or None
+        error.layer = error.layer or own or None
         raise
-    return layer
+    return own, stored
 
 
 def _blob(walk: Walk, at: int, end: int) -> StoredBlob:

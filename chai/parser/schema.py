@@ -48,7 +48,6 @@ def message_class(name: str) -> Any:
 
 @lru_cache(maxsize=1)
 def _pool() -> Any:
-    """Return the private DescriptorPool holding caffe.proto."""
     from google.protobuf import descriptor_pool
 
     own, schema = descriptor_pool.DescriptorPool(), _schema()

@@ -42,7 +42,6 @@ class Walk:
         self.budget = limits().wire_fields
 
     def bad(self, message: str, offset: int) -> ParseError:
-        """Return a ParseError that names the byte offset."""
         return ParseError(f"byte {offset:,}: {message}", path=self.path)
 
     def varint(self, at: int, end: int) -> tuple[int, int]:

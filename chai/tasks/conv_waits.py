@@ -15,7 +15,6 @@ from .waits import DRAIN, START, TABLES, Waits, latency
 
 
 def conv_waits(overlay: Overlay, conv: Convolved) -> Waits:
-    """Return the waits of a convolution."""
     tile, every, images = conv.tiling(overlay), list(tiling.jobs(overlay, conv)), conv.source[0]
     chunks, ring = _chunks(overlay, conv, tile), tiling.ring_words(overlay)
     begin, last = every[0][0].computes, every[-1][-1]
