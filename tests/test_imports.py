@@ -48,7 +48,7 @@ OWNERS = {  # libraries that may be imported in one place only
     "pynq": {"devices/pynq/"},
     "pynqutils": {"devices/pynq/"},
     "argparse": {"cli/", "xportdnn/"},
-    "av": {"frames/worker/main.py", "frames/mp4.py"},
+    "av": {"frames/worker/main.py", "frames/writers.py"},
 }
 NAMING = {  # files that make layers of the lines of CHaiDNN's lists
     "chaidnn/calls.py",

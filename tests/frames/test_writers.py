@@ -11,10 +11,9 @@ import pytest
 
 from chai.errors import UsageError
 from chai.frames.frame import RawFrame
-from chai.frames.mp4 import Mp4
 from chai.frames.sources import source
 from chai.frames.threads import Stop
-from chai.frames.writers import FrameFolder, MjpegFile, Writer, writer
+from chai.frames.writers import FrameFolder, MjpegFile, Mp4, Writer, writer
 from chai.images.files import of_pixels
 
 from .common import pyav
