@@ -35,10 +35,10 @@ class RawFrame:
     data: bytes | Array
     read: float = field(default_factory=perf_counter)
 
-    def picture(self, least: tuple[int, int] | None = None) -> tuple[Image, tuple[int, int]]:
-        """Return it decoded, and its width and height; ``least`` as in ``images.files.decoded``. Raises ParseError."""
+    def picture(self) -> tuple[Image, tuple[int, int]]:
+        """Return it decoded, and its width and height. Raises ParseError."""
         if isinstance(self.data, bytes):
-            return decoded(self.data, self.name, least)
+            return decoded(self.data, self.name)
         image = of_pixels(self.data)
         return image, image.size
 

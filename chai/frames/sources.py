@@ -39,15 +39,15 @@ def source(place: Any, raw: tuple[int, int] | None = None) -> FrameSource:
         return ready
     if not isinstance(place, (str, Path)):
         if isinstance(place, Iterable):
-            return _plain("frames", lambda _: _arrays(place))
+            return _plain("frames", lambda _: _arrays(place), least=0)
         raise UsageError(f"a video from {type(place).__name__}", hint="a path, an address, or an iterable of arrays")
     text = str(place)
     if raw is not None and text != "-":
         raise UsageError("raw frames come from the standard input alone", hint="PROGRAM | chai run ... -i - --raw HxW")
     if text == "-":
         if raw is not None:
-            return _stream("stdin", partial(_pixels, *raw))
-        return _stream("stdin", lambda stop: split(_reader(_stdin(), stop), "stdin"))
+            return _plain("stdin", partial(_pixels, *raw))
+        return _plain("stdin", lambda stop: split(_reader(_stdin(), stop), "stdin"))
     if camera := CAMERA.fullmatch(text):
         device = camera[2] or f"/dev/video{camera[1]}"
         if not Path(device).exists():
@@ -69,7 +69,7 @@ def _file(path: Path) -> FrameSource:
     if suffix in CONTAINERS:
         return _libav(path.name, VideoJob(kind="file", place=str(path), container=CONTAINERS[suffix]))
     if suffix in STREAMS:
-        return _stream(path.name, partial(_pictures, path))
+        return _plain(path.name, partial(_pictures, path))
     kinds = " ".join((*CONTAINERS, *STREAMS))
     raise UsageError(f"{str(path)!r} is no video", hint=f"expected {kinds}, or a folder of pictures")
 
@@ -90,31 +90,24 @@ def _cameras() -> str:
     return f"cameras here: {', '.join(names)}" if names else "this computer has no /dev/video*"
 
 
-def _plain(name: str, data: Callable[[Stop], Iterator[bytes | Array]]) -> FrameSource:
-    """Return the source of the frames that ``data`` yields, RATE of them a second."""
+def _plain(name: str, data: Callable[[Stop], Iterator[bytes | Array]], least: int = 1) -> FrameSource:
+    """Return the source of the frames that ``data`` yields, RATE of them a second.
+
+    They are at ``least`` one of a file or pipe: a program that failed writes none.
+    """
 
     def frames(stop: Stop) -> Iterator[RawFrame]:
+        number = -1
         with suppress(VideoStopped):
             for number, each in enumerate(data(stop)):
                 if stop.stopped:
                     return
                 yield RawFrame(f"{name}[{number}]", number, number / RATE, each)
+            if number + 1 < least:
+                hint = "look for an error of the program that wrote it"
+                raise ParseError("there is no frame: the stream is empty", path=name, hint=hint)
 
     return FrameSource(name, False, frames)
-
-
-def _stream(name: str, data: Callable[[Stop], Iterator[bytes | Array]]) -> FrameSource:
-    """Return the source of the frames of a file or pipe, which has at least one: a program that failed writes none."""
-
-    def frames(stop: Stop) -> Iterator[bytes | Array]:
-        frame = None
-        for frame in data(stop):
-            yield frame
-        if frame is None:
-            hint = "look for an error of the program that wrote it"
-            raise ParseError("there is no frame: the stream is empty", path=name, hint=hint)
-
-    return _plain(name, frames)
 
 
 def _arrays(arrays: Iterable[Any]) -> Iterator[Array]:

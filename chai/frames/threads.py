@@ -50,15 +50,10 @@ class VideoStopped(Exception):
     """The video was stopped while its source waited for bytes."""
 
 
-class _End:
-    def __init__(self, error: BaseException | None = None) -> None:
-        self.error = StopIteration() if error is None else error
-
-
 class Beside(Iterator[T]):
     """An iterator whose items are made in a thread of its own, at most ``depth`` before they are asked for.
 
-    The error that ends it comes in its place. After a stop it ends.
+    The error that ends it comes in its place, as what ``next`` raises at its end. After a stop it ends.
     """
 
     def __init__(self, items: Iterator[T], depth: int, name: str, stop: Stop) -> None:
@@ -72,21 +67,19 @@ class Beside(Iterator[T]):
 
     def __next__(self) -> T:
         item: Any = self._queue.get()
-        if isinstance(item, _End):
+        if isinstance(item, BaseException):
             self._queue.put(item)
-            raise item.error
+            raise item
         self._room.release()
         return item  # type: ignore[no-any-return]
 
     def _run(self) -> None:
-        end = _End()
+        end: BaseException = StopIteration()
         try:
             while self._room.acquire() and not self._stop.stopped:
                 self._put(next(self._items))
-        except StopIteration:
-            pass
         except BaseException as error:
-            end = _End(error)
+            end = error
         finally:
             close(self._items)
             self._put(end)
@@ -98,7 +91,7 @@ class Beside(Iterator[T]):
             self._waiting = None if ready else wake
         return ready
 
-    def _put(self, item: T | _End) -> None:
+    def _put(self, item: T | BaseException) -> None:
         with self._lock:
             self._queue.put(item)
             wake, self._waiting = self._waiting, None
@@ -106,7 +99,7 @@ class Beside(Iterator[T]):
             wake()
 
     def _wake(self) -> None:
-        self._put(_End())
+        self._put(StopIteration())
         self._room.release()
 
 
@@ -117,11 +110,11 @@ class Newest(Beside[T]):
         self._drop = drop
         super().__init__(items, 1, "newest", stop)
 
-    def _put(self, item: T | _End) -> None:
-        if not isinstance(item, _End):
+    def _put(self, item: T | BaseException) -> None:
+        if not isinstance(item, BaseException):
             self._room.release()  # for the next, which comes in place of this one if that waits
             with suppress(Empty):
-                if isinstance(waiting := self._queue.get_nowait(), _End):
+                if isinstance(waiting := self._queue.get_nowait(), BaseException):
                     item = waiting
                 else:
                     self._drop()
