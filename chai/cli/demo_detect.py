@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import Array
 from ..evaluate.boxes import MEANS, pairs
-from ..evaluate.coco.precision import CocoBox, CocoPrecision
-from ..evaluate.coco.truth import CocoTruth
+from ..evaluate.coco import CocoBox, CocoPrecision
+from ..evaluate.truth import CocoTruth
 from ..images import files as images
 from ..images.boxes import detections
 from ..images.drawing import contact_sheet, with_boxes

@@ -13,7 +13,7 @@ from ..images.boxes import detections
 from ..images.pictures import Feed
 from ..images.window import PictureWindow
 from ..net import Net
-from .coco.precision import CocoPrecision
+from .coco import CocoPrecision
 from .measure import Measure, Record, Side, counted, interval, share, wilson
 from .outputs import Output
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ..errors import ParseError, UsageError
 from ..images.files import label_lines
+from ..limits import limits
 from ..util.files import text
-from .coco.truth import CocoTruth, is_coco, of_image, parts_of
+from .coco import CocoBox
 from .outputs import Output
 
+Listed = TypeVar("Listed")
 Truth = Callable[[Path], Any]  # ground truth of an image file; None if it is unknown
 _RUN = '"schema": "chai.run/'  # near the start of what chai run --json prints
 _LEAST = 2  # fractions may lie a little outside the image; no picture is that small
+_LISTS = ("images", "annotations", "categories")  # of a file of COCO's
+_KEPT = {*_LISTS, "id", "file_name", "image_id", "category_id", "bbox", "area", "iscrowd", "name"}
+_FORM = 'expected {"images": [...], "annotations": [...], "categories": [...]}'
 MOST = 10**9  # larger class numbers are refused as mistakes
 
 
@@ -52,6 +57,22 @@ def map_file(folder: str, file: str, item: int | None) -> Path:
     return Path(folder) / (f"{stem}.png" if item is None else f"{stem}-{item}.png")
 
 
+def is_coco(path: Path) -> bool:
+    """Return whether a file is as COCO's instances_val2017.json: its name ends in .json, and it has annotations."""
+    return path.suffix.lower() == ".json" and path.is_file() and '"annotations"' in text(path, "coco_bytes")
+
+
+def _parts_of(name: str) -> tuple[str, ...]:
+    """Return the folders and the name of an image, as a file of answers names it."""
+    return tuple(part for part in Path(name).parts if part != "/")
+
+
+def _of_image(listed: Mapping[tuple[str, ...], Listed], file: Path) -> Listed | None:
+    """Return the answer for an image file: of the longest ``_parts_of`` that its path ends in; None without any."""
+    ends = (file.parts[first:] for first in range(len(file.parts)))
+    return next((listed[end] for end in ends if end in listed), None)
+
+
 class Classes:
     """The true class of an image file: its line in a file, else its synset id, else its folder.
 
@@ -69,12 +90,13 @@ class Classes:
         listed: dict[tuple[str, ...], int] = {}
         ends: dict[tuple[str, ...], int | None] = {}  # of names with fewer folders; None if they say several classes
         wrong = partial(ParseError, path=str(answers), column=1)
-        for number, line in _lines(answers):
+        lines = [] if answers is None else text(answers, "text_bytes").splitlines()
+        for number, line in enumerate(lines, 1):
             name, _, index = line.strip().rpartition(" ")
             if line.strip() and not (name and index.isdecimal() and len(index) < 10):
                 raise wrong(f"expected a file name and a class number, found {line[:80]!r}", line=number)
             if line.strip():
-                parts, label = parts_of(name.strip()), int(index)
+                parts, label = _parts_of(name.strip()), int(index)
                 if label >= self.end:
                     message = f"expected a class number {_range(0, self.end)}, found {label}"
                     raise wrong(message, line=number, hint="the network's first class is 0")
@@ -86,7 +108,7 @@ class Classes:
         self.listed = {**ends, **listed}
 
     def __call__(self, file: Path) -> int | None:
-        if (listed := of_image(self.listed, file)) is not None:
+        if (listed := _of_image(self.listed, file)) is not None:
             return listed
         folder = file.parent.name
         if folder.isdecimal() and len(folder) < 10 and int(folder) < self.end:
@@ -94,7 +116,22 @@ class Classes:
         return self.classes.get(file.name[:9], self.classes.get(folder))
 
 
-class TrueBoxes:
+class _ListedBoxes:
+    """The true boxes of an image file, by the ``listed`` parts of its name."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.listed: dict[tuple[str, ...], list[Any]] = {}
+
+    def __call__(self, file: Path) -> list[Any] | None:
+        """Return the true boxes of an image; None if the file does not name it."""
+        return _of_image(self.listed, file)
+
+    def _error(self, message: str, line: int | None = None, column: int = 1) -> ParseError:
+        return ParseError(message, path=str(self.path), line=line, column=None if line is None else column)
+
+
+class TrueBoxes(_ListedBoxes):
     """The true boxes [class, x0, y0, x1, y1] of an image file, in its pixels.
 
     They come from JSON lines {"file": name, "boxes": [...]}, or from what ``chai run --json`` prints. Classes are numbered as
@@ -104,9 +141,9 @@ class TrueBoxes:
     """
 
     def __init__(self, answers: Path, first_class: int = 0, classes: int | None = None) -> None:
-        self.path, self._first = answers, first_class
+        super().__init__(answers)
+        self._first = first_class
         self._end = MOST if classes is None else first_class + classes
-        self.listed: dict[tuple[str, ...], list[list[float]]] = {}
         lines: dict[tuple[str, ...], int | None] = {}
         whole = text(answers, "text_bytes")
         for number, entry in self._of_run(whole) if _RUN in whole[:200] else self._of_lines(whole):
@@ -123,9 +160,6 @@ class TrueBoxes:
                 hint="multiply left and right by the image's width, top and bottom by its height",
             )
 
-    def __call__(self, file: Path) -> list[list[float]] | None:
-        return of_image(self.listed, file)
-
     def _of_lines(self, whole: str) -> Iterator[tuple[int, Any]]:
         """Yield number and content of each line that has any."""
         number = 0
@@ -134,7 +168,7 @@ class TrueBoxes:
                 if line.strip():
                     yield number, json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise self._error(f"this is no JSON ({error})", number, getattr(error, "colno", None)) from None
+            raise self._error(f"this is no JSON ({error})", number, getattr(error, "colno", 1)) from None
 
     def _of_run(self, whole: str) -> Iterator[tuple[None, Any]]:
         """Yield each image of what ``chai run --json`` printed, as a line would have it."""
@@ -163,10 +197,93 @@ class TrueBoxes:
             if wrong := _mistake(box, self._first, self._end):
                 image = "" if number else f"{content['file']}: "
                 raise self._error(f"{image}box {i}: expected {wrong}", number)
-        return parts_of(content["file"]), of_classes(boxes, self._first) or []
+        return _parts_of(content["file"]), of_classes(boxes, self._first) or []
 
-    def _error(self, message: str, line: int | None, column: int | None = None) -> ParseError:
-        return ParseError(message, path=str(self.path), line=line, column=column or 1)
+
+class CocoTruth(_ListedBoxes):
+    """The true boxes of an image file, each a CocoBox, from a file of COCO's annotations.
+
+    ``names`` are those of the classes that the file has, by class, and ``labels`` those of the network's classes, with which its
+    categories are matched. Raises ParseError, and UsageError for a category that is no class of the network.
+    """
+
+    def __init__(self, path: Path, labels: Sequence[str]) -> None:
+        super().__init__(path)
+        content = self._content(text(path, "coco_bytes"))
+        classes = self._classes(content["categories"], labels)
+        self.names = {index: labels[index] for index in classes.values()}
+        files: dict[int, tuple[str, ...]] = {}
+        for image in content["images"]:
+            key, parts = self._key(image, "id"), self._name(image)
+            if key in files:
+                raise self._error(f"two images have id {str(key)[:40]}")
+            if parts in self.listed:
+                raise self._error(f"two images are {'/'.join(parts)[:80]!r}")
+            files[key], self.listed[parts] = parts, []
+        for i, entry in enumerate(content["annotations"]):
+            parts = files.get(self._key(entry, "image_id"), ())
+            if not parts:
+                raise self._error(f"annotation {i}: there is no image of its image_id")
+            self.listed[parts].append(self._box(entry, i, classes))
+
+    def _content(self, whole: str) -> dict[str, list[dict[str, Any]]]:
+        """Return the lists of images, annotations and categories, without outlines and other values that are not needed."""
+        values = whole.count(",") + whole.count("[") + whole.count("{") + 1
+        if values > limits().coco_values:
+            raise self._error("too many values: " + limits().exceeded("coco_values", values))
+        try:
+            content = json.loads(whole, object_pairs_hook=lambda pairs: {k: v for k, v in pairs if k in _KEPT})
+        except (ValueError, RecursionError) as error:
+            raise self._error(f"this is no JSON ({error})"[:200], getattr(error, "lineno", None)) from None
+        if not isinstance(content, dict):
+            raise self._error(_FORM)
+        for key in _LISTS:
+            entries = content.get(key)
+            if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+                raise self._error(f"{key}: {_FORM}")
+        return content
+
+    def _classes(self, categories: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict[Any, int]:
+        """Return the class of each category id, by its name."""
+        if not labels:
+            raise UsageError(
+                f"--truth {self.path}: its categories have names, the network's classes have none",
+                hint='--labels coco, voc or a FILE; or labels = "coco" in the .toml',
+            )
+        known = {name: index for index, name in enumerate(labels)}
+        names = {self._key(entry, "id"): entry.get("name") for entry in categories}
+        other = [str(name)[:40] for name in names.values() if not isinstance(name, str) or name not in known]
+        if other:
+            more = f" and {len(other) - 3} more" if len(other) > 3 else ""
+            raise UsageError(
+                f"--truth {self.path}: the network has no class {', '.join(map(repr, other[:3]))}{more}",
+                hint=f"its classes are {', '.join(labels[:4])}, ...: --labels FILE names them as the categories",
+            )
+        return {key: known[str(name)] for key, name in names.items()}
+
+    def _key(self, entry: Mapping[str, Any], name: str) -> int:
+        value = entry.get(name)
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise self._error(f"{name}: expected a whole number, found {str(value)[:40]!r}")
+        return value
+
+    def _name(self, image: Mapping[str, Any]) -> tuple[str, ...]:
+        name = image.get("file_name")
+        if not isinstance(name, str) or not Path(name).name:
+            raise self._error(f"file_name: expected the name of an image, found {str(name)[:40]!r}")
+        return _parts_of(name)
+
+    def _box(self, entry: Mapping[str, Any], i: int, classes: Mapping[Any, int]) -> CocoBox:
+        box, area = entry.get("bbox"), entry.get("area")
+        if not isinstance(box, list) or len(box) != 4 or not all(map(_is_size, box)) or min(box[2:]) < 0:
+            raise self._error(f"annotation {i}: bbox: expected [x, y, width, height] in pixels, found {str(box)[:60]}")
+        x, y, width, height = map(float, box)
+        if area is None:
+            area = width * height
+        crowd, label = entry.get("iscrowd", 0), classes.get(self._key(entry, "category_id"))
+        if not _is_size(area) or crowd not in (0, 1) or label is None:
+            raise self._error(f"annotation {i}: area, iscrowd or category_id is no such value")
+        return CocoBox(label, x, y, x + width, y + height, bool(crowd), float(area))
 
 
 def of_classes(boxes: list[list[float]] | None, first_class: int) -> list[list[float]] | None:
@@ -189,16 +306,13 @@ def _range(first: int, end: int) -> str:
     return f"from {first} on" if end == MOST else f"from {first} to {end - 1}"
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) < 1e12
+def _is_number(value: Any, most: float = 1e12) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= most
+
+
+_is_size = partial(_is_number, most=1e14)  # in pixels; the squares of sides fit, too
 
 
 def _short(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
-
-
-def _lines(path: Path | None) -> Iterator[tuple[int, str]]:
-    """Yield the numbered lines of a text file of bounded size; none without a file."""
-    if path is not None:
-        yield from enumerate(text(path, "text_bytes").splitlines(), 1)

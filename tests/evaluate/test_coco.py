@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from chai.errors import ParseError, UsageError
-from chai.evaluate.coco.precision import CocoPrecision
-from chai.evaluate.coco.truth import CocoTruth, is_coco
+from chai.evaluate.coco import CocoPrecision
+from chai.evaluate.truth import CocoTruth, is_coco
 from chai.limits import Limits
 from tests.conftest import thinned
 
@@ -204,7 +204,7 @@ def test_a_file_beyond_the_limits_is_refused_before_it_is_read(
 ) -> None:
     name, _, most = limit.partition("=")
     small = Limits(**{name: int(most)})
-    monkeypatch.setattr("chai.evaluate.coco.truth.limits", lambda: small)
+    monkeypatch.setattr("chai.evaluate.truth.limits", lambda: small)
     monkeypatch.setattr("chai.util.files.limits", lambda: small)
     with pytest.raises(ParseError, match=limit):
         CocoTruth(written(tmp_path, GOOD), NAMES)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from ...blob import Array
-from ...util.lazy_numpy import np
+from ..blob import Array
+from ..util.lazy_numpy import np
 
 MOST = 100  # boxes of a class in an image, the best ones
 AREAS = {

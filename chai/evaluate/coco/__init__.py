@@ -1,1 +1,0 @@
-"""COCO's files of annotations, and its average precision of boxes."""
