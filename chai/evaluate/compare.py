@@ -7,10 +7,10 @@ numbers of its own: its row names that layer.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf, isfinite, log10
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..blob import Array, images_of
 from ..errors import UsageError
@@ -27,7 +27,6 @@ from ..util import html
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..util.table import Table, floored
-from .held import OverlayBlob, held_blobs
 from .measure import counted
 from .outputs import kind_of, source
 
@@ -176,8 +175,7 @@ class Report:
         """Return HTML for a notebook: each layer's SQNR as a bar, and the agreement."""
         layers = self.measured
         rows = [
-            (x.name, x.engine, "float32" if x.format is None else str(x.format), x.decibels)
-            + ("below the bound" if x.below(self.bound_db) else "",)
+            (x.name, x.engine, str(x.format or "float32"), x.decibels, "below the bound" * x.below(self.bound_db))
             for x in layers
         ]
         bars = [(x.engine, 100 * (x.sqnr_db or 0.0) / FULL_DB) for x in layers]
@@ -298,6 +296,27 @@ class _Sums:
         return 10 * log10(self.signal / self.error) if self.signal else -inf
 
 
+class _OverlayBlob(NamedTuple):
+    """A blob on the overlay. ``packed``: the host writes it and Pack converts it to codes."""
+
+    format: Format
+    packed: bool
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """Return the values of its first and last code."""
+        codes = self.format.packed if self.packed else self.format.range
+        low, high = self.format.dequantize(np.array(codes))
+        return float(low), float(high)
+
+
+def _held(offload: Execution) -> dict[str, _OverlayBlob]:
+    """Return all blobs that are on the overlay at any time, by id."""
+    packed = {blob: _OverlayBlob(format, True) for blob, format in offload.schedule.from_host.items()}
+    tops = (top for step in offload.schedule.segments for layer in step.layers for top in layer.tops)
+    return packed | {top: _OverlayBlob(offload.formats[top], False) for top in tops}
+
+
 class _Comparison:
     def __init__(self, reference: Net, fixed: Net, factors: Mapping[str, Array]) -> None:
         self.reference = reference
@@ -320,7 +339,7 @@ class _Comparison:
         self.fixed.reshape(**{name: feed.shape for name, feed in feeds.items()})
         self.images += size
         offload = self.fixed.offload
-        held = held_blobs(offload)
+        held = _held(offload)
         # kept by id, not by keep="all": that would prevent passes and so measure another network
         tops = {t for layer in offload.graph.layers for t in layer.tops}
         actual, _ = run_batches(offload, feeds, tops)
@@ -339,7 +358,7 @@ class _Comparison:
         for name, expected in outputs.items():
             self._agree(name, size, expected, actual[latest[name]])
 
-    def _add(self, key: tuple[str, str], expected: Array, actual: Array, held: OverlayBlob | None) -> None:
+    def _add(self, key: tuple[str, str], expected: Array, actual: Array, held: _OverlayBlob | None) -> None:
         if expected.shape != actual.shape:
             return
         if held is not None and held.packed:  # the host has it in float: compare the codes that the overlay gets
@@ -356,7 +375,7 @@ class _Comparison:
     def report(self, bound_db: float) -> Report:
         net, offload = self.fixed, self.fixed.offload
         assert net.overlay is not None
-        held = held_blobs(offload)
+        held = _held(offload)
         rows = [self._row(("input", blob), "Input", "input", held.get(blob)) for blob in net.inputs]
         rows += self._layers(offload, held)
         agreements = self.agreements.values()
@@ -378,7 +397,7 @@ class _Comparison:
             brought,
         )
 
-    def _layers(self, offload: Execution, held: Mapping[str, OverlayBlob]) -> Iterator[LayerCheck]:
+    def _layers(self, offload: Execution, held: Mapping[str, _OverlayBlob]) -> Iterator[LayerCheck]:
         """Yield every layer of the prototxt except the sources, which are listed by their blobs."""
         graph = self.reference.graph
         computing = _computing(graph, offload.graph)
@@ -388,33 +407,23 @@ class _Comparison:
             now = computing[layer.name]
             if isinstance(now, str):
                 yield LayerCheck(layer.name, layer.type, "input", inside=now)
-            elif now.name != layer.name:
-                yield LayerCheck(layer.name, layer.type, _engine(offload, now), inside=now.name)
+                continue
+            engine = "fpga" if offload.partition.engine(now.name) == "fpga" else now.engine
+            if now.name != layer.name:
+                yield LayerCheck(layer.name, layer.type, engine, inside=now.name)
             else:
                 first = held.get(now.tops[0]) if now.tops else None
-                yield self._row(("layer", now.name), layer.type, _engine(offload, now), first)
+                yield self._row(("layer", now.name), layer.type, engine, first)
 
-    def _row(self, key: tuple[str, str], type: str, engine: str, held: OverlayBlob | None) -> LayerCheck:
-        sums, name = self.sums.get(key), key[1]
+    def _row(self, key: tuple[str, str], type: str, engine: str, held: _OverlayBlob | None) -> LayerCheck:
+        row, sums = LayerCheck(key[1], type, engine), self.sums.get(key)
         if sums is None:
-            return LayerCheck(name, type, engine)
-        return LayerCheck(
-            name,
-            type,
-            engine,
-            format=None if held is None else held.format,
-            sqnr_db=sums.sqnr_db,
-            max_error=sums.max_error,
-            saturated=None if held is None else 100 * sums.saturated / max(1, sums.values),
-            seen=sums.seen,
-            channel=sums.channel,
-            range_max=None if held is None else held.ends[1],
-            not_finite=sums.not_finite,
-        )
-
-
-def _engine(offload: Execution, layer: Layer) -> str:
-    return "fpga" if offload.partition.engine(layer.name) == "fpga" else layer.engine
+            return row
+        if held is not None:
+            share = 100 * sums.saturated / max(1, sums.values)
+            row = replace(row, format=held.format, saturated=share, range_max=held.ends[1])
+        row = replace(row, seen=sums.seen, channel=sums.channel, not_finite=sums.not_finite)
+        return replace(row, sqnr_db=sums.sqnr_db, max_error=sums.max_error)
 
 
 def _computing(graph: Graph, rewritten: Graph) -> dict[str, Layer | str]:
