@@ -18,7 +18,7 @@ from .. import __version__, devices, overlay
 from ..devices.base import Device
 from ..env import env
 from ..errors import ChaiError
-from ..evaluate import diagnosis, repeat, selftest
+from ..evaluate import diagnosis, selftest
 from ..evaluate.host import board
 from ..overlay import Overlay
 from ..overlay.host_model import layout
@@ -94,7 +94,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     option(
         group,
         "--repeat N",
-        f"run one Task of each engine N times, compare the runs (default: {repeat.TIMES} on a board, else 0)",
+        f"run one Task of each engine N times, compare the runs (default: {selftest.TIMES} on a board, else 0)",
         type=partial(options.count, least=0),
     )
     option(group, "--measure", "time what a board's processor does; takes some minutes")
@@ -159,9 +159,9 @@ def _test(args: argparse.Namespace) -> int:
                 selftest.opened(device, on)
         for result in output.progress(selftest.run(device, on), len(selftest.probes(on)), "tests", quiet):
             tell(result)
-        times = (repeat.TIMES if facts else 0) if args.repeat is None else args.repeat
-        for probe in repeat.repeated(on) if times else ():
-            runs = repeat.Repeat(probe, times)
+        times = (selftest.TIMES if facts else 0) if args.repeat is None else args.repeat
+        for probe in selftest.repeated(on) if times else ():
+            runs = selftest.Repeat(probe, times)
             for _ in output.progress(runs.run(device, on), times, "runs", args.quiet):
                 pass
             tell(runs.result)

@@ -9,8 +9,7 @@ from ..devices.base import Device
 from ..driver.registers import Late, Stopped
 from ..overlay import Overlay
 from ..util.lazy_numpy import np
-from .repeat import Repeat
-from .selftest import NetworkProbe, ProbeResult, TaskProbe, failure, probes
+from .selftest import NetworkProbe, ProbeResult, Repeat, TaskProbe, failure, probes
 
 AGAIN = 20  # runs of each experiment
 GROUP = 4  # bytes: half a beat of a memory port

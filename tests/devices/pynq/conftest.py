@@ -14,7 +14,7 @@ import pytest
 
 from chai import overlay as overlays
 from chai.devices.pynq import finding, program, waiting
-from chai.evaluate import repeat, selftest
+from chai.evaluate import selftest
 
 from .clock import Clock
 
@@ -54,7 +54,6 @@ def _definitions_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return _probes[overlay.build]
 
     monkeypatch.setattr(selftest, "probes", known)
-    monkeypatch.setattr(repeat, "probes", known)
 
 
 @pytest.fixture
