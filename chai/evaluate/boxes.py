@@ -191,7 +191,7 @@ class Boxes(Measure):
 
     def side(self) -> BoxSums:
         coco = None if self.names is None else CocoPrecision(dict(self.names))
-        return BoxSums(self.output, threshold=self.threshold, coco=coco)
+        return BoxSums(threshold=self.threshold, coco=coco)
 
     def rows(self, sides: Mapping[str, Any]) -> list[list[str]]:
         first, *others = sides.values()

@@ -143,7 +143,7 @@ class Maps(Measure):
         return record
 
     def side(self) -> MapSums:
-        return MapSums(self.output)
+        return MapSums()
 
     def rows(self, sides: Mapping[str, Any]) -> list[list[str]]:
         (reference, first), *others = sides.items()

@@ -27,7 +27,6 @@ class Side(ABC):
     The others are compared with the first side: the network in float, or else the first device.
     """
 
-    output: Output
     images: int = 0
     known: int = 0
 

@@ -70,7 +70,7 @@ class Scores(Measure):
         return record
 
     def side(self) -> Evaluation:
-        return Evaluation(self.output)
+        return Evaluation()
 
     def rows(self, sides: Mapping[str, Any]) -> list[list[str]]:
         (reference, first), *others = sides.items()
