@@ -165,8 +165,8 @@ class RecipeBuilder:
             source = formats[layer.bottoms[0]]
             coarser[layer.name] = coarsened(layer, self.own_steps(layer, source, recipe), source, bits, self.overlay)
         emulation = Emulation(graph, formats, self.overlay, self.placed)
-        fitting = _Fitting(self, recipe, observed, formats)
-        states = emulation.run(observed.batches, observed.measured, fitting, observed.shelf)
+        prepare = partial(self._prepare, recipe, formats)
+        states = emulation.run(observed.batches, observed.measured, prepare, observed.shelf)
         judging = slice(observed.fitted if observed.held else 0, None)
         reference, states = observed.wanted[judging], states[judging]
         by_batch, soft_by_batch = self.judge(states, reference), self.judge(states, reference, SOFT)
@@ -320,6 +320,74 @@ class RecipeBuilder:
         thresholds = np.array(p.th_params, np.float32) if p.th_params else weights.thresholds(rows, method, bits)
         return weight_steps(rows, Format(p.quant_type, bits, 0.0), thresholds, source.step)
 
+    # -- weights and biases
+
+    def _prepare(self, recipe: Recipe, formats: Mapping[str, Format], layer: Layer, states: list[BatchState]) -> None:
+        """Round a layer's weights and tune its bias on the codes of its input, before it runs.
+
+        If the network is for CHaiDNN's registers, the layer first gets weights whose sums these hold.
+        """
+        self.tick()
+        bits = self.groups.weights.get(layer.name)
+        if bits is None:
+            return
+        if self.held:
+            constraints.hold(layer, formats, states)
+        folded = layer.name in self.folded
+        if not (recipe.fits or (folded and recipe.weights != "max" and not self.kept)):
+            return
+        source = formats[layer.bottoms[0]]
+        observed = self.equalised(recipe.equalise)[1]
+        rows = self._rows(layer, observed, source, states)
+        values = layer.weight_rows
+        group, m = len(rows), len(values)
+        steps = self.own_steps(layer, source, recipe)
+        steps = fitting(layer, steps, source, bits, self.overlay).steps  # as lowering computes them
+        high = (1 << (bits - 1)) - 1
+        grouped = values.reshape(group, m // group, -1), steps.reshape(group, -1, 1)
+        if recipe.rounding == "nearest" or not len(rows[0]):
+            codes = quantize_weights(values, steps, bits).reshape(grouped[0].shape)
+        elif values[0].size > weights.LONGEST:
+            codes = weights.by_parts(*grouped, rows, high)
+        else:
+            codes = weights.together(weights.in_steps(*grouped), weights.moments(rows), high, recipe.rounding)
+        if folded:
+            codes = self._pinned(codes.astype(np.float64), weights.in_steps(*grouped), high)
+        rounded = np.empty((m, values[0].size), np.float32)
+        for part in blocks(*rounded.shape):
+            rounded[part] = codes.reshape(rounded.shape)[part] * steps[part, None]
+        layer.blobs = layer.with_rows(rounded.reshape(values.shape))
+        movable = layer.params.bias_term and bias_owner(self.original, layer) is not None
+        if recipe.bias != "kept" and movable:
+            sums = weights.product(rows, codes.astype(np.float32).transpose(0, 2, 1))  # (group, R, M / group)
+            quantised = sums.transpose(1, 0, 2).reshape(len(rows[0]), m) * (steps * source.step) + layer.blobs[1]
+            exact = np.concatenate(observed.rows[layer.name])  # of the fitting batches, like ``rows``
+            moved = bias.tuned(exact, quantised.astype(np.float32), formats[layer.tops[0]], layer.slope, recipe.bias)
+            layer.blobs = [layer.blobs[0], (layer.blobs[1] + moved).astype(np.float32)]
+
+    def _rows(self, layer: Layer, observed: Observed, source: Format, states: list[BatchState]) -> Array:
+        """Return the codes (group, R, K), without their zero points, that a layer reads at the places that were observed."""
+        bottom, parts = layer.bottoms[0], []
+        convolved = layer.convolved(states[0].device_shapes[bottom])
+        assert convolved
+        window, group = convolved
+        for number, state in zip(observed.numbers, states[: observed.fitted]):
+            codes = state.code(bottom)
+            size = window.sizes(codes.shape[2:])
+            at = places(layer, size, len(codes), number, self.seed)
+            parts.append(patches(codes.astype(np.int16) - source.zero, window, group, size, at))
+        return np.concatenate(parts, 1)
+
+    def _pinned(self, codes: Array, scaled: Array, high: int) -> Array:
+        """Give every channel a code of +-high: the loader derives the step of folded weights from the largest."""
+        at = np.abs(scaled).argmax(2)[..., None]
+        largest = np.take_along_axis(scaled, at, 2)
+        needed, over = (high, 2) if self.scheme == "Xilinx" else ((high + 1) // 2 + 1, (0, 1, 2))
+        short = (np.abs(codes).max(over, keepdims=True) < needed) & (largest != 0)
+        pinned = np.where(short, np.copysign(needed, largest), np.take_along_axis(codes, at, 2))
+        np.put_along_axis(codes, at, pinned, 2)
+        return codes
+
 
 def _at_rows(layer: Layer, rows: Array) -> Array:
     """Return a layer's output rows (group, R, M / group) for im2col rows (group, R, K)."""
@@ -327,79 +395,3 @@ def _at_rows(layer: Layer, rows: Array) -> Array:
     columns = layer.weight_rows.reshape(group, len(layer.weight_rows) // group, -1).transpose(0, 2, 1)
     offset = layer.blobs[1].reshape(group, 1, -1) if layer.params.bias_term else np.float32(0)
     return bias.activated(weights.product(rows, columns) + offset, layer.slope)
-
-
-@dataclass(frozen=True)
-class _Fitting:
-    """Callback before each layer runs: round its weights and tune its bias on the codes of its input.
-
-    If the network is for CHaiDNN's registers, the layer first gets weights whose sums these hold.
-    """
-
-    builder: RecipeBuilder
-    recipe: Recipe
-    observed: Observed
-    formats: Mapping[str, Format]
-
-    def __call__(self, layer: Layer, states: list[BatchState]) -> None:
-        builder, how = self.builder, self.recipe.rounding
-        builder.tick()
-        bits = builder.groups.weights.get(layer.name)
-        if bits is None:
-            return
-        if builder.held:
-            constraints.hold(layer, self.formats, states)
-        folded = layer.name in builder.folded
-        if not (self.recipe.fits or (folded and self.recipe.weights != "max" and not builder.kept)):
-            return
-        source = self.formats[layer.bottoms[0]]
-        rows = self._rows(layer, states)
-        values = layer.weight_rows
-        group, m = len(rows), len(values)
-        steps = builder.own_steps(layer, source, self.recipe)
-        steps = fitting(layer, steps, source, bits, builder.overlay).steps  # as lowering computes them
-        high = (1 << (bits - 1)) - 1
-        grouped = values.reshape(group, m // group, -1), steps.reshape(group, -1, 1)
-        if how == "nearest" or not len(rows[0]):
-            codes = quantize_weights(values, steps, bits).reshape(grouped[0].shape)
-        elif values[0].size > weights.LONGEST:
-            codes = weights.by_parts(*grouped, rows, high)
-        else:
-            codes = weights.together(weights.in_steps(*grouped), weights.moments(rows), high, how)
-        if folded:
-            codes = self._pinned(codes.astype(np.float64), weights.in_steps(*grouped), high)
-        rounded = np.empty((m, values[0].size), np.float32)
-        for part in blocks(*rounded.shape):
-            rounded[part] = codes.reshape(rounded.shape)[part] * steps[part, None]
-        layer.blobs = layer.with_rows(rounded.reshape(values.shape))
-        movable = layer.params.bias_term and bias_owner(builder.original, layer) is not None
-        if self.recipe.bias != "kept" and movable:
-            sums = weights.product(rows, codes.astype(np.float32).transpose(0, 2, 1))  # (group, R, M / group)
-            quantised = sums.transpose(1, 0, 2).reshape(len(rows[0]), m) * (steps * source.step) + layer.blobs[1]
-            exact = np.concatenate(self.observed.rows[layer.name])  # of the fitting batches, like ``rows``
-            moved = bias.tuned(
-                exact, quantised.astype(np.float32), self.formats[layer.tops[0]], layer.slope, self.recipe.bias
-            )
-            layer.blobs = [layer.blobs[0], (layer.blobs[1] + moved).astype(np.float32)]
-
-    def _rows(self, layer: Layer, states: list[BatchState]) -> Array:
-        bottom, parts = layer.bottoms[0], []
-        convolved = layer.convolved(states[0].device_shapes[bottom])
-        assert convolved
-        window, group = convolved
-        for number, state in zip(self.observed.numbers, states[: self.observed.fitted]):
-            codes = state.code(bottom)
-            size = window.sizes(codes.shape[2:])
-            at = places(layer, size, len(codes), number, self.builder.seed)
-            parts.append(patches(codes.astype(np.int16) - self.formats[bottom].zero, window, group, size, at))
-        return np.concatenate(parts, 1)
-
-    def _pinned(self, codes: Array, scaled: Array, high: int) -> Array:
-        """Give every channel a code of +-high: the loader derives the step of folded weights from the largest."""
-        at = np.abs(scaled).argmax(2)[..., None]
-        largest = np.take_along_axis(scaled, at, 2)
-        needed, over = (high, 2) if self.builder.scheme == "Xilinx" else ((high + 1) // 2 + 1, (0, 1, 2))
-        short = (np.abs(codes).max(over, keepdims=True) < needed) & (largest != 0)
-        pinned = np.where(short, np.copysign(needed, largest), np.take_along_axis(codes, at, 2))
-        np.put_along_axis(codes, at, pinned, 2)
-        return codes
