@@ -41,10 +41,6 @@ BUDGET = 0.1  # of the multiply-accumulates
 OUTPUTS, BOXES = JUDGES = "outputs", "boxes"  # what a network is judged by
 
 
-def _silent(_what: str, _share: float) -> None:
-    """Ignore the progress."""
-
-
 @dataclass(frozen=True)
 class Request(Reading):
     """The arguments of ``quantize``, which describes them. Raises UsageError for values that make no sense."""
@@ -67,7 +63,7 @@ class Request(Reading):
     recipe: Recipe | None = None
     journal: str | Path | None = None
     restart: bool = False
-    watch: Callable[[str, float], None] = _silent
+    watch: Callable[[str, float], None] = lambda _what, _share: None
 
     def __post_init__(self) -> None:
         if self.seed < 0:
@@ -128,12 +124,6 @@ class Request(Reading):
     def mixed(self) -> bool:
         """Return whether layers may have different widths."""
         return self.bits == "mixed"
-
-    def described(self, scheme: str) -> dict[str, Any]:
-        """Return the choices that a result records."""
-        budget = self.budget if self.mixed else None
-        choices = {"bits": self.bits, "budget": budget, "scheme": scheme, "effort": self.effort, "seed": self.seed}
-        return {**choices, "judge": self.judge}
 
 
 @dataclass
@@ -245,6 +235,7 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
         signed = not any(format.unsigned for format in candidate.formats.values())  # else CHaiDNN cannot read it
         emulation = Emulation(candidate.graph, candidate.formats, builder.overlay, builder.placed)
         far = emulation.beyond(observed.batches) if signed else {}
+    how = {name: getattr(request, name) for name in ("bits", "budget", "effort", "seed", "judge")}
     return Result(
         prototxt=files[0],
         caffemodel=files[1],
@@ -259,7 +250,7 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
         beyond=far,
         seconds=monotonic() - started,
         observing=observing,
-        how=request.described(builder.scheme),
+        how={**how, "budget": request.budget if request.mixed else None, "scheme": builder.scheme},
     )
 
 
@@ -355,21 +346,14 @@ def _built(builder: RecipeBuilder, kept: list[Built], plain: float, progress: _P
 
     The first one, plain maxima or the only recipe, is returned if there is no other.
     """
-    for judged in reversed(kept[1:]):
-        if judged.cost <= plain:
-            built = _finished(builder, judged, progress)
-            if built.cost <= plain:
-                return built
-            log.info("%s: cost %.6g when fitted on all images, more than plain maxima", built.recipe, built.cost)
-    return _finished(builder, kept[0], progress)
-
-
-def _finished(builder: RecipeBuilder, judged: Built, progress: _Progress) -> Built:
-    """Return the network of a recipe that may only have been judged."""
-    if judged.formats:
-        return judged
-    progress.begin(str(judged.recipe))
-    return builder.build(judged.recipe)
+    for built in [judged for judged in reversed(kept) if judged.cost <= plain or judged is kept[0]]:
+        if not built.formats:  # it was only judged
+            progress.begin(str(built.recipe))
+            built = builder.build(built.recipe)
+        if built.cost <= plain:
+            break
+        log.info("%s: cost %.6g when fitted on all images, more than plain maxima", built.recipe, built.cost)
+    return built
 
 
 class _Progress:
