@@ -10,13 +10,13 @@ import json
 import os
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass, field, replace
 from hashlib import sha256
 from itertools import chain
 from pathlib import Path
-from threading import Lock
-from typing import Any
+from threading import RLock
+from typing import Any, NamedTuple
 
 import chai
 
@@ -90,7 +90,6 @@ class Job:
         return replace(self, digests=self._measured())
 
     def to_json(self) -> dict[str, Any]:
-        """Return the fields as plain values."""
         return asdict(self)
 
     @classmethod
@@ -171,13 +170,12 @@ def _joint(paths: Sequence[Path]) -> str:
     return sha256("".join(map(digest, paths)).encode()).hexdigest()
 
 
-@dataclass(frozen=True)
-class _Image:
+class _Image(NamedTuple):
     """An item of an input, its window in the image, its true classes."""
 
     item: Feed
     window: PictureWindow
-    target: Array | None = None
+    target: Array | None
 
 
 class WorkerNetworks:
@@ -216,9 +214,9 @@ class WorkerNetworks:
         records: list[Record] = []
         inputs: dict[tuple[int, ...], dict[int, _Image]] = {}
         for index, file, item in places:
-            image, error = self._try(file, item)
-            if image is None:
-                records.append({"image": index, "error": error})
+            image = self._image(file, item)
+            if isinstance(image, str):
+                records.append({"image": index, "error": image})
             else:
                 inputs.setdefault(item_shape(image.item), {})[index] = image
         for group in inputs.values():
@@ -239,21 +237,24 @@ class WorkerNetworks:
             for index, image in group.items()
         ]
 
-    def _try(self, file: str, item: int | None, target: bool = True) -> tuple[_Image | None, str]:
-        """Return an image, or None and the reason."""
+    def _image(self, file: str, item: int | None) -> _Image | str:
+        """Return an image, or the reason why it cannot be read."""
         try:
-            image = _Image(*images.reader(file, self.preprocess, self.job.shape)(item))
-            return replace(image, target=self._target(image, file, item)) if target else image, ""
+            feed, window = self._read(file, item)
+            return _Image(feed, window, self._target(window, file, item))
         except (ParseError, OSError) as error:
-            return None, error.message if isinstance(error, ParseError) else error.strerror or str(error)
+            return error.message if isinstance(error, ParseError) else error.strerror or str(error)
 
-    def _target(self, image: _Image, file: str, item: int | None) -> Array | None:
+    def _read(self, file: str, item: int | None) -> tuple[Feed, PictureWindow]:
+        return images.reader(file, self.preprocess, self.job.shape)(item)
+
+    def _target(self, window: PictureWindow, file: str, item: int | None) -> Array | None:
         """Return the true class of each pixel; None if there is no file with them. Raises ParseError."""
         path = map_file(self.job.maps, file, item) if self.job.maps else None
         if path is None or not path.is_file():
             return None
         target = images.read_classes(path)
-        size = int(image.window.width), int(image.window.height)
+        size = int(window.width), int(window.height)
         if target.shape != size[::-1]:
             sizes = f"is {show(target.shape[::-1])}, the image {show(size)} pixels"
             raise ParseError(f"its true map {path} {sizes}", path=file)
@@ -263,8 +264,10 @@ class WorkerNetworks:
         return target
 
     def _calibrate(self) -> None:
-        read = [self._try(file, item, target=False)[0] for _, file, item in self.job.calibration]
-        inputs = [image.item for image in read if image is not None]
+        inputs: list[Feed] = []
+        for _, file, item in self.job.calibration:
+            with suppress(ParseError, OSError):
+                inputs.append(self._read(file, item)[0])
         if self.job.calibration and not inputs:
             raise ParseError(
                 "none of the images that formats are to be taken from can be read",
@@ -283,8 +286,8 @@ def _tuples(values: Mapping[str, Any]) -> dict[str, Any]:
     return {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
 
 
-_lock = Lock()  # a dask worker may have several threads, which share the networks
-_bench: list[tuple[str, WorkerNetworks]] = []
+_lock = RLock()  # a dask worker may have several threads, which share the networks
+_bench: dict[str, WorkerNetworks] = {}  # of one Job at most
 
 
 def answer(job: Mapping[str, Any], part: Sequence[Place]) -> Answer:
@@ -313,7 +316,7 @@ def release() -> None:
     """Close the networks, if there are any."""
     with _lock:
         while _bench:
-            _bench.pop()[1].close()
+            _bench.popitem()[1].close()
 
 
 def refusal(fields: Mapping[str, Any]) -> ChaiError:
@@ -326,11 +329,10 @@ def refusal(fields: Mapping[str, Any]) -> ChaiError:
 
 def _ready(job: Mapping[str, Any]) -> WorkerNetworks:
     key = json.dumps(job, sort_keys=True)
-    if not _bench or _bench[0][0] != key:
-        while _bench:
-            _bench.pop()[1].close()
-        _bench.append((key, WorkerNetworks(Job.from_json(job))))
-    return _bench[0][1]
+    if key not in _bench:
+        release()
+        _bench[key] = WorkerNetworks(Job.from_json(job))
+    return _bench[key]
 
 
 def numbered(places: Iterable[images.ImagePlace]) -> list[Place]:
