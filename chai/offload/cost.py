@@ -14,7 +14,7 @@ from ..graph import Layer
 from ..overlay import Overlay
 from ..overlay.host_model import FLUSH, SEGMENT, UNFOLDED, HostModel, Span
 from .counts import Counts, conversion_counts, flush_counts, layer_counts, layer_kind
-from .schedule import Conversion, DeviceStep, Pack, Schedule
+from .schedule import Pack, Schedule
 
 
 @dataclass(frozen=True)
@@ -52,20 +52,15 @@ def costs(
     for step, chain in zip(schedule.segments, chains):
         around = model.amount("driver", SEGMENT, {"call": 1})
         around += model.amount("driver", FLUSH, flush_counts(chain, overlay))
-        for conversion in _at_edges(schedule, step):
+        for conversion in schedule.conversions:
+            if set(conversion.writes).isdisjoint(step.reads) and set(conversion.reads).isdisjoint(step.writes):
+                continue  # it is not at the segment's edges
             counts = conversion_counts(shapes[conversion.blob], shapes[conversion.result], overlay.layout)
             kind = UNFOLDED if isinstance(conversion, Pack) and conversion.unfold is not None else conversion.type
             around += model.amount("conversions", kind, counts)
         instead = sum(_on_host(layer, model, shapes) for layer in step.layers)
         work = chain.cycles / overlay.clock_mhz / 1000
         yield SegmentCost(step.layers, work, model.ms(around), model.ms(instead))
-
-
-def _at_edges(schedule: Schedule, step: DeviceStep) -> Iterator[Conversion]:
-    """Yield the conversions of what a segment reads and writes."""
-    for conversion in schedule.conversions:
-        if not (set(conversion.writes).isdisjoint(step.reads) and set(conversion.reads).isdisjoint(step.writes)):
-            yield conversion
 
 
 def _on_host(layer: Layer, model: HostModel, shapes: Mapping[str, Shape]) -> float:

@@ -36,9 +36,7 @@ def unsigned_blobs(graph: Graph, overlay: Overlay, host: Collection[str] = ()) -
         return frozenset()
     signed, nonnegative = set(graph.inputs), set[str]()
     for layer in graph.layers:
-        if layer.source:
-            signed.update(layer.tops)
-        elif layer.nonnegative([bottom in nonnegative for bottom in layer.bottoms]):
+        if not layer.source and layer.nonnegative([bottom in nonnegative for bottom in layer.bottoms]):
             nonnegative.update(layer.tops)
         else:
             signed.update(layer.tops)

@@ -16,8 +16,7 @@ from ..tasks.arithmetic import Arithmetic, arithmetic
 from ..util.log import logger
 from .cost import costs
 from .fuse_lookups import Fused, fuse_lookups
-from .join_functions import JoinedFunction, join_functions
-from .join_prelu import join_prelu
+from .join_layers import JoinedFunction, join_functions, join_prelu
 from .partition import partition
 from .plan import Partition, Plan, Segment
 from .schedule import Schedule

@@ -1,13 +1,18 @@
-"""Join layers that together are one function of one number, as Mish, GELU and HardSigmoid by their parts, into one layer."""
+"""Join layers that an overlay runs as one, on copies of a Graph.
+
+A PReLU and the layer before it are one: its requantisation then multiplies negative sums by another number in each channel.
+Layers that together are one function of one number, as Mish, GELU and HardSigmoid by their parts, are one table.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
 
-from ..blob import Array
+from ..blob import Array, Shape
 from ..graph import Graph, Layer
 from ..overlay import Overlay
+from ..passes._edit import joined as with_joined, merged
 from ..tasks import find
 from ..util.lazy_numpy import np
 
@@ -78,3 +83,32 @@ def _groups(graph: Graph) -> Iterator[tuple[str, frozenset[str]]]:
         inner = [graph.layer(name).tops[0] for name in names if name != last]
         if outputs.isdisjoint(inner) and all(names.issuperset(x.name for x in graph.readers[top]) for top in inner):
             yield blob, names
+
+
+def join_prelu(
+    graph: Graph, shapes: Mapping[str, Shape], overlay: Overlay, formats: Collection[str], apart: Collection[str]
+) -> Graph:
+    """Return the graph with one layer for a PReLU and the layer that alone writes its input, if the overlay runs both as one.
+
+    They stay as they are if one of their layers in the prototxt is in ``apart``, or the PReLU's top is not among the blobs with
+    ``formats``.
+    """
+    folded = dict(graph.folded)
+
+    def join(first: Layer, second: Layer) -> Layer | None:
+        if second.tops[0] not in formats or not {*first.origin, *second.origin}.isdisjoint(apart):
+            return None
+        if not first.can_bend or first.slope is not None or first.ceiling is not None:
+            return None
+        between = shapes[second.bottoms[0]]
+        if len(between) < 2 or (slopes := second.slopes_of(between[1])) is None:
+            return None
+        layer = merged(first, second)
+        layer.slopes = slopes
+        if layer.unsupported(overlay, *(shapes[blob] for blob in first.bottoms)):
+            return None
+        folded[second.bottoms[0]] = layer.name
+        return layer
+
+    shorter = with_joined(graph, join)
+    return graph if shorter is graph else replace(shorter, folded=folded)
