@@ -102,15 +102,10 @@ def _opened(data: bytes, path: str, formats: list[str]) -> Iterator[tuple[Image,
                 netpbm.check(image.width, image.height, path)
                 yield image, orientation
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise ParseError(
-            f"this is no readable image ({_reason(error)}); expected {', '.join(formats)}",
-            path=path,
-        ) from error
-
-
-def _reason(error: Exception) -> str:
-    words = str(error)
-    return "unknown format" if "cannot identify" in words else words or type(error).__name__
+        words = str(error) or type(error).__name__
+        reason = "unknown format" if "cannot identify" in words else words
+        message = f"this is no readable image ({reason}); expected {', '.join(formats)}"
+        raise ParseError(message, path=path) from error
 
 
 def read_array(path: str | Path) -> Array:
