@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 from ..blob import Array, show
@@ -53,12 +54,8 @@ def pairs(boxes: Iterable[Box], expected: Iterable[Box]) -> list[tuple[Box, Box]
     intersection over union, if that is at least IOU.
     """
     free = list(expected)
-    matches = []
-    for box in sorted(boxes, key=lambda b: -b[1]):
-        nearest = _nearest(box, free)
-        if nearest is not None:
-            matches.append((box, free.pop(nearest)))
-    return matches
+    ranked = sorted(boxes, key=lambda b: -b[1])
+    return [(box, free.pop(nearest)) for box in ranked if (nearest := _nearest(box, free)) is not None]
 
 
 def _nearest(box: Box, others: Sequence[Box | TrueBox]) -> int | None:
@@ -89,18 +86,13 @@ def average_precision(ranked: Iterable[tuple[float, bool]], positives: int) -> f
     ``ranked`` has the score and correctness of every box of a class; ``positives`` is the number of true boxes, at
     least 1. The precision at a recall is the largest at this recall or a higher one.
     """
-    precisions, recalls = [], []
-    right = 0
-    for count, (_, hit) in enumerate(sorted(ranked, key=lambda r: -r[0]), 1):
-        right += hit
-        precisions.append(right / count)
-        recalls.append(right / positives)
-    for i in range(len(precisions) - 1, 0, -1):
-        precisions[i - 1] = max(precisions[i - 1], precisions[i])
+    hits = list(accumulate(hit for _, hit in sorted(ranked, key=lambda r: -r[0])))
+    precisions = [right / count for count, right in enumerate(hits, 1)]
+    largest = list(accumulate(reversed(precisions), max))[::-1]
     area = reached = 0.0
-    for precision, recall in zip(precisions, recalls):
-        area += precision * (recall - reached)
-        reached = recall
+    for precision, right in zip(largest, hits):
+        area += precision * (right / positives - reached)
+        reached = right / positives
     return area
 
 
@@ -132,8 +124,7 @@ class BoxSums(Side):
             same = len(pairs(sure, expected))
             self.expected += len(expected)
             self.pairs += same
-            if same == len(sure) == len(expected):
-                self.agree += 1
+            self.agree += same == len(sure) == len(expected)
         if truth is not None:
             self.known += 1
             if self.coco is not None:
