@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 
 from ..blob import Array
@@ -66,7 +67,9 @@ def _experiments(device: Device, overlay: Overlay, failed: set[str]) -> str:
         networks = [probe for probe in every if isinstance(probe, NetworkProbe) and probe.name in failed]
         return CHAINS if all(failure(probe, device, overlay) for probe in networks) else TIMING
     copies = [probe for probe in tasks if probe.task.as_view()][:1]
-    runs = [_again(device, overlay, probe) for probe in (wrong[0], *copies)]
+    runs = [Repeat(probe, AGAIN) for probe in (wrong[0], *copies)]
+    for run in runs:
+        deque(run.run(device, overlay), 0)  # to its end
     errors = [run.error for run in runs if run.error]
     if any(moved(overlay, run) for run in runs[1:]):
         return WIDTH
@@ -77,13 +80,6 @@ def _experiments(device: Device, overlay: Overlay, failed: set[str]) -> str:
     if errors:
         return str(errors[0])
     return TIMING if any(run.differ for run in runs) or not runs[0].wrong else SAME
-
-
-def _again(device: Device, overlay: Overlay, probe: TaskProbe) -> Repeat:
-    repeat = Repeat(probe, AGAIN)
-    for _ in repeat.run(device, overlay):
-        pass
-    return repeat
 
 
 def moved(overlay: Overlay, copy: Repeat) -> bool:

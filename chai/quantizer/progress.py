@@ -38,10 +38,8 @@ class Known:
     def __init__(self, path: str | Path | None, run: Mapping[str, Any], restart: bool = False, images: int = 0) -> None:
         self._journal = Journal(path, run, restart, key="recipe") if path is not None else None
         self._costs: dict[str, tuple[Array, Array]] = {}
-        if self._journal is None:
-            return
         try:
-            for name, record in self._journal.records.items():
+            for name, record in self._journal.records.items() if self._journal is not None else ():
                 _check(path, name)
                 costs, softened = (_numbers(record.get(part), images) for part in ("costs", "softened"))
                 if costs is None or softened is None:
@@ -52,7 +50,7 @@ class Known:
                     )
                 self._costs[name] = costs, softened
         except BaseException:
-            self._journal.close()
+            self.close()
             raise
 
     def costs(self, recipe: Recipe) -> tuple[Array, Array] | None:

@@ -76,16 +76,14 @@ class SearchStage:
 
 
 START = SearchStage(({"ranges": AFTER, "weights": "mse"},), evidence=-1.0)
-RANGES = SearchStage(({"ranges": "kl"},))
 MAXIMA = SearchStage(({"weights": "max"},))
+FAST = START, SearchStage(({"ranges": "kl"},)), MAXIMA
 TOGETHER = SearchStage(({"rounding": "compensated"},), evidence=-1.0)
-TUNED = SearchStage(({"bias": "tuned"},))
-EQUALISED = SearchStage(({"equalise": 0.5},))
 # Cheap stages come first, so that the expensive ones start from a good recipe. The benefit of tuned biases and equalised
 # channels depends on network and scheme, and can be judged only after the weights are rounded jointly.
 EFFORTS: dict[str, tuple[SearchStage, ...]] = {
-    "fast": (START, RANGES, MAXIMA),
-    "normal": (START, RANGES, MAXIMA, TOGETHER, TUNED, EQUALISED),
+    "fast": FAST,
+    "normal": (*FAST, TOGETHER, SearchStage(({"bias": "tuned"},)), SearchStage(({"equalise": 0.5},))),
     "best": (
         START,
         SearchStage(tuple({"ranges": method} for method in ("kl", "mse", "percentile"))),

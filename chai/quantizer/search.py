@@ -75,7 +75,7 @@ class Request(Reading):
         if self.chaidnn and self.onnx:
             raise UsageError("chaidnn: CHaiDNN reads no ONNX files")
         widths = self.bits if isinstance(self.bits, tuple) else (self.bits,)
-        if not self.mixed and (len(widths) not in (1, 3) or any(width not in WIDTHS for width in widths)):
+        if self.bits != "mixed" and (len(widths) not in (1, 3) or any(width not in WIDTHS for width in widths)):
             message = f"bits {spelled(self.bits)}: expected 8 or 6, three of them, or mixed"
             raise UsageError(message, hint="three are a tuple: (8, 6, 6)")
         wider = self.wider or {}
@@ -119,11 +119,6 @@ class Request(Reading):
                 if target.exists() and Path(source).exists() and target.samefile(source):
                     message = f"{str(target)!r} would be written over what it is made from"
                     raise UsageError(message, hint="name another output")
-
-    @property
-    def mixed(self) -> bool:
-        """Return whether layers may have different widths."""
-        return self.bits == "mixed"
 
 
 @dataclass
@@ -211,7 +206,7 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
     with threadpool_limits(1, "blas"):
         builder, widened = _builder(request, net, graph, observed, progress)
         choices = {
-            "bits": list(request.bits) if isinstance(request.bits, tuple) else request.bits,  # as a journal has them
+            "bits": request.bits,
             "scheme": builder.scheme,
             "wider": {**builder.codes.wider},
             "seed": request.seed,
@@ -235,7 +230,7 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
         signed = not any(format.unsigned for format in candidate.formats.values())  # else CHaiDNN cannot read it
         emulation = Emulation(candidate.graph, candidate.formats, builder.overlay, builder.placed)
         far = emulation.beyond(observed.batches) if signed else {}
-    how = {name: getattr(request, name) for name in ("bits", "budget", "effort", "seed", "judge")}
+    how = {name: getattr(request, name) for name in ("bits", "effort", "seed", "judge")}
     return Result(
         prototxt=files[0],
         caffemodel=files[1],
@@ -250,7 +245,7 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
         beyond=far,
         seconds=monotonic() - started,
         observing=observing,
-        how={**how, "budget": request.budget if request.mixed else None, "scheme": builder.scheme},
+        how={**how, "budget": request.budget if request.bits == "mixed" else None, "scheme": builder.scheme},
     )
 
 

@@ -33,7 +33,6 @@ def save(path: Path, original: Graph, quantised: Graph, note: str, chaidnn: bool
 
     ``original`` is the graph of the prototxt with its weights, ``quantised`` the rewritten one. For ``chaidnn`` a BatchNorm
     and a Scale that are part of another layer have formats of their own, too, since CHaiDNN takes its output's from the last.
-    Raises ParseError for a file in Caffe's oldest form (V0), whose layers have no room for formats.
     """
     formats = _formats(quantised)
     if chaidnn:
@@ -92,7 +91,7 @@ def annotated(source: SourceText, graph: Graph, formats: Mapping[str, Precision]
     places = {layer.name: layer.place for layer in graph.layers}
     places.update((name, composed.place) for name, composed in graph.composed.items())
     edits: list[tuple[int, int, str]] = []
-    for name, start, layer in layers_of(source, _tree(source), places):
+    for name, start, layer in layers_of(source, parse(source), places):
         if name in graph.composed:
             parts = _parts(graph.composed[name], formats)
             ending = "\r\n" if "\r\n" in source.text else "\n"
@@ -112,12 +111,8 @@ def _parts(composed: Composed, formats: Mapping[str, Precision]) -> str:
 
 def check_form(path: str | Path) -> None:
     """Raise ParseError for a network in Caffe's oldest form (V0), which has no field for formats."""
-    _tree(read_source(path))
-
-
-def _tree(source: SourceText) -> Block:
-    tree = parse(source)
-    for field in tree.fields:
+    source = read_source(path)
+    for field in parse(source).fields:
         inner = field.value.fields if field.name == "layers" and isinstance(field.value, Block) else ()
         if any(f.name == "layer" for f in inner):
             raise source.error(
@@ -126,7 +121,6 @@ def _tree(source: SourceText) -> Block:
                 field.start + len("layers"),
                 hint="Caffe's upgrade_net_proto_text writes the new form (layer { })",
             )
-    return tree
 
 
 def _edits(text: str, layer: Block, new: Precision | None) -> list[tuple[int, int, str]]:
