@@ -12,7 +12,7 @@ from ..evaluate.maps import class_map
 from ..evaluate.outputs import box_classes, kind_of, source
 from ..evaluate.score import best
 from ..images.boxes import class_names, detections
-from ..images.window import PictureWindow
+from ..images.preprocess import PictureWindow
 from ..net import Net
 from ..util.lazy_numpy import np
 from . import options, output

@@ -15,7 +15,7 @@ from ..evaluate.truth import CocoTruth
 from ..images import files as images
 from ..images.boxes import detections
 from ..images.drawing import contact_sheet, with_boxes
-from ..images.window import whole
+from ..images.preprocess import whole
 from ..net import Net
 from ..runtime.perf import Spread
 from ..util.paths import resource

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..images import drawing, files as images
-from ..images.window import PictureWindow
+from ..images.preprocess import PictureWindow
 from . import output
 
 if TYPE_CHECKING:

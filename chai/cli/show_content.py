@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ..codegen.memory_map import HostBlobs
     from ..net import Net
     from ..offload.cost import SegmentCost
-    from ..offload.splits import SegmentSplit
+    from ..offload.partition import SegmentSplit
 
 
 class CostRow(TypedDict):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ..codegen.compile import executable, footprint
 from ..net import Net
 from ..offload.cost import SegmentCost, costs
-from ..offload.splits import joined, splits
+from ..offload.partition import joined, splits
 from ..overlay.host_model import HostModel
 from ..report.host_speed import host_speed
 from ..report.host_work import host_work

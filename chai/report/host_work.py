@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..blob import show
-from ..offload.counts import conversion_counts, flush_counts, layer_counts, layer_kind
+from ..offload.cost import conversion_counts, flush_counts, layer_counts, layer_kind
 from ..offload.schedule import DeviceStep, HostStep, Pack, Unpack
 from ..overlay.host_model import FLUSH, LANES, LOAD, PASS, SEGMENT, STORE, UNFOLDED
 from ..runtime.direct import Readers, unpacking_at_once

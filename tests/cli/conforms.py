@@ -10,7 +10,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints, is
 import chai
 from chai.cli import COMMANDS
 from chai.cli.output import Schema
-from chai.offload.splits import SegmentSplit
+from chai.offload.partition import SegmentSplit
 from chai.runtime.perf import Spread
 
 NAMES = {"Shape": tuple[int, ...], "Spread": Spread, "SegmentSplit": SegmentSplit}  # imported for type checkers only

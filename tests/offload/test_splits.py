@@ -9,7 +9,7 @@ import pytest
 
 import chai
 from chai.cli import main
-from chai.offload.splits import SegmentSplit, joined, splits
+from chai.offload.partition import SegmentSplit, joined, splits
 
 CONV = 'layer {{ name: "{0}" type: "Convolution" bottom: "{1}" top: "{0}" convolution_param {{ num_output: 8 kernel_size: 1 }} }}'
 ON_HOST = 'layer {{ name: "{0}" type: "{2}" bottom: "{1}" top: "{0}" }}'

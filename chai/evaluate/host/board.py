@@ -17,7 +17,7 @@ from ...errors import UsageError
 from ...images.sample import sample
 from ...kernels import device_blobs
 from ...net import Net
-from ...offload.counts import conversion_counts
+from ...offload.cost import conversion_counts
 from ...overlay import Overlay
 from ...overlay.host_model import FLUSH, LANES, LOAD, NANOSECONDS, PICTURE, SEGMENT, STORE
 from ...overlay.layout import DeviceBlob, blob_bytes
