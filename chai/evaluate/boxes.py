@@ -12,7 +12,7 @@ from ..blob import Array, show
 from ..errors import UsageError
 from ..images.boxes import detections
 from ..images.pictures import Feed
-from ..images.window import PictureWindow
+from ..images.preprocess import PictureWindow
 from ..net import Net
 from .coco import CocoPrecision
 from .measure import Measure, Record, Side, counted, interval, share, wilson

@@ -8,7 +8,7 @@ from typing import Any
 from ..blob import Array, show
 from ..errors import UsageError
 from ..images.pictures import Feed
-from ..images.window import UNIT, PictureWindow, whole
+from ..images.preprocess import UNIT, PictureWindow, whole
 from ..net import Net
 from ..passes.infer_shapes import unlike_caffe
 from .boxes import THRESHOLD, Boxes

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from ..blob import Array
 from ..images.pictures import Feed
-from ..images.window import PictureWindow
+from ..images.preprocess import PictureWindow
 from ..net import Net
 from ..util.lazy_numpy import np
 from .measure import LogitSums, Measure, Record, forward, logit_rows, of_logits, share

@@ -11,7 +11,7 @@ from typing import Any
 from ..blob import Array
 from ..errors import UsageError
 from ..images.pictures import Feed
-from ..images.window import PictureWindow
+from ..images.preprocess import PictureWindow
 from ..net import Net
 from ..util.lazy_numpy import np
 from ..util.table import floored

@@ -21,8 +21,7 @@ from ..errors import UsageError
 from ..evaluate.outputs import kind_of, source as layer_of
 from ..images.boxes import detections
 from ..images.pictures import Feed, Pictures
-from ..images.preprocess import Preprocess
-from ..images.window import PictureWindow
+from ..images.preprocess import PictureWindow, Preprocess
 from ..kernels.native.library import computing
 from ..net import Net
 from ..runtime.batches import ahead

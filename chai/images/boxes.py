@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from ..blob import Array
 from ..util.lazy_numpy import np
-from .window import PictureWindow
+from .preprocess import PictureWindow
 
 COLUMNS = ("image", "class", "score", "x1", "y1", "x2", "y2")
 

@@ -17,7 +17,7 @@ from ..util.lazy_numpy import np
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from .window import PictureWindow
+    from .preprocess import PictureWindow
 
 Colour = tuple[int, int, int]  # red, green, blue, 0..255
 FORMATS = {".png": "PNG", ".jpg": "JPEG", ".jpeg": "JPEG"}  # supported for writing

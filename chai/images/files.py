@@ -20,12 +20,10 @@ from ..util.log import logger
 from . import netpbm
 from .parts import essential
 from .pictures import Feed, Pictures, item_shape, stacked
-from .window import UNIT, PictureWindow, whole
+from .preprocess import UNIT, PictureWindow, Preprocess, whole
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-    from .preprocess import Preprocess
 
 FORMATS = {".jpg": "JPEG", ".jpeg": "JPEG", ".png": "PNG", ".bmp": "BMP", ".ppm": "PPM", ".pgm": "PPM"}
 UNREAD = (".webp", ".gif", ".tif", ".tiff", ".avif", ".heic", ".jp2", ".jxl")  # pictures, too, that chai does not read

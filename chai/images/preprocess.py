@@ -6,12 +6,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from operator import index
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..blob import Array, Shape
 from ..errors import UsageError
 from ..util.lazy_numpy import np
-from .window import PictureWindow
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -24,6 +23,28 @@ CHANNELS = ("BGR", "RGB", "gray")
 LETTERBOX = "letterbox"
 BORDER = 114  # gray level of its borders, as YOLO's programs have them
 LARGEST = 1e9  # of a mean or a scale; the product of three does not overflow float32
+
+
+class PictureWindow(NamedTuple):
+    """Left, top, right and bottom of an input in pixels of its picture, and the picture's width and height.
+
+    It reaches beyond a picture that was given borders.
+    """
+
+    left: float = 0.0
+    top: float = 0.0
+    right: float = 1.0
+    bottom: float = 1.0
+    width: float = 1.0
+    height: float = 1.0
+
+
+UNIT = PictureWindow()
+
+
+def whole(width: float, height: float) -> PictureWindow:
+    """Return the window of an input that shows a picture of this size as it is."""
+    return PictureWindow(0.0, 0.0, float(width), float(height), float(width), float(height))
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,7 @@ from chai.errors import UsageError
 from chai.graph import Graph
 from chai.images import drawing as picture
 from chai.images.drawing import LabelledBox
-from chai.images.preprocess import Preprocess
-from chai.images.window import UNIT
+from chai.images.preprocess import UNIT, Preprocess
 from chai.kernels.pixels import bilinear
 from chai.layers import find
 from chai.util.paths import resource

@@ -13,7 +13,7 @@ from PIL import Image
 import chai
 from chai import cli
 from chai.images import drawing
-from chai.images.window import whole
+from chai.images.preprocess import whole
 from tests.cli.conforms import checked
 from tests.cli.test_evaluate_kinds import network
 from tests.evaluate.test_outputs import CONV, SSD

@@ -15,7 +15,7 @@ import chai
 from chai.cli import main
 from chai.images import files as images
 from chai.images.boxes import detections
-from chai.images.window import whole
+from chai.images.preprocess import whole
 from chai.util.paths import resource
 from tests.conftest import ROOT
 from tests.detect.shipped import CONVOLUTIONS, NETWORK

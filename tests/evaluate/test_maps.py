@@ -11,7 +11,7 @@ import pytest
 from chai.evaluate import Output
 from chai.evaluate.kinds import reduce
 from chai.evaluate.maps import Answer, Maps, MapSums, class_map, counts, seen_in
-from chai.images.window import UNIT, PictureWindow, whole
+from chai.images.preprocess import UNIT, PictureWindow, whole
 
 SCORES = Output("score", "map", "score", None, 4)
 

@@ -11,7 +11,7 @@ from chai.evaluate import Evaluation, Output, wilson
 from chai.evaluate.kinds import reduce
 from chai.evaluate.measure import decibels
 from chai.evaluate.score import Scores, best
-from chai.images.window import UNIT
+from chai.images.preprocess import UNIT
 
 SOFTMAX = Output("prob", "scores", "fc", "softmax", 7)
 

@@ -18,7 +18,7 @@ from chai.frames.frame import RawFrame
 from chai.frames.playing import LANES
 from chai.frames.threads import Stop
 from chai.images.boxes import detections
-from chai.images.window import whole
+from chai.images.preprocess import whole
 from chai.offload.headroom import IMAGES
 from tests.conftest import HANG
 from tests.detect.shipped import CONVOLUTIONS, is_right

@@ -11,8 +11,7 @@ from hypothesis import given, strategies as st
 from PIL import Image
 
 from chai.images.boxes import class_names, detections
-from chai.images.preprocess import Preprocess
-from chai.images.window import PictureWindow, whole
+from chai.images.preprocess import PictureWindow, Preprocess, whole
 
 NONE = [-1.0] * 6
 

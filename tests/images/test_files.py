@@ -11,7 +11,7 @@ from PIL import Image
 
 from chai import ParseError, Preprocess, UsageError
 from chai.images import files
-from chai.images.window import UNIT, whole
+from chai.images.preprocess import UNIT, whole
 from chai.parser.schema import message_class
 from chai.util.data import npy as arrays
 from tests.images.test_preprocess import picture

@@ -25,8 +25,7 @@ from ...blob import Array, show
 from ...errors import ChaiError, ParseError, UsageError
 from ...images import files as images
 from ...images.pictures import Feed, in_floats, item_shape, stacked
-from ...images.preprocess import Preprocess
-from ...images.window import PictureWindow
+from ...images.preprocess import PictureWindow, Preprocess
 from ...limits import limits
 from ...net import Net
 from ...overlay import load
