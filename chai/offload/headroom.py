@@ -10,15 +10,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 IMAGES = 8  # that formats come from, where so many are given
-_WIDE = {1: 2.0, 2: 1.5, 8: 1.25, 32: 1.0}  # images at least -> factor of their largest values
-_POWERS = {1: 2.0, 2: 1.5, 8: 1.0}  # rounding up to a power of two is a margin, too
-_NARROW = {1: 1.5, 2: 1.25, 8: 1.0}  # a code of 6 bits has a quarter of the steps
-_MARGINS: Mapping[tuple[int, str], Mapping[int, float]] = {
-    (8, "Xilinx"): _WIDE,
-    (8, "DynamicFixed"): _POWERS,
-    (6, "Xilinx"): _NARROW,
-    (6, "DynamicFixed"): _NARROW,
+_MARGINS = {  # of 8 bits by scheme: images at least -> factor of their largest values
+    "Xilinx": {1: 2.0, 2: 1.5, 8: 1.25, 32: 1.0},
+    "DynamicFixed": {1: 2.0, 2: 1.5, 8: 1.0},  # rounding up to a power of two is a margin, too
 }
+_NARROW = {1: 1.5, 2: 1.25, 8: 1.0}  # a code of 6 bits has a quarter of the steps
 CURE = "--calibration FOLDER or chai quantize"
 
 
@@ -32,7 +28,8 @@ class Basis(NamedTuple):
     @property
     def margin(self) -> float:
         """Return the factor of the largest values that the formats reach up to."""
-        return min(m for least, m in _MARGINS[self.bits, self.scheme].items() if least <= max(self.images, 1))
+        margins = _NARROW if self.bits == 6 else _MARGINS[self.scheme]
+        return min(margin for least, margin in margins.items() if least <= max(self.images, 1))
 
     @property
     def advice(self) -> str:

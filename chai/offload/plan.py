@@ -39,10 +39,7 @@ class Partition:
 
     def engine(self, layer: str) -> str:
         """Return host or fpga; a layer fused into another one runs on the other's engine."""
-        for segment in self.segments:
-            if any(layer in member.origin for member in segment.layers):
-                return segment.engine
-        return "host"
+        return next((s.engine for s in self.segments if any(layer in each.origin for each in s.layers)), "host")
 
 
 @dataclass(frozen=True, eq=False)
