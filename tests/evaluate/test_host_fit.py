@@ -72,18 +72,13 @@ def test_layers_without_samples_are_the_median_of_those_that_have_some() -> None
 
 @settings(max_examples=60)
 @given(st.integers(0, 10_000), st.integers(1, 5), st.integers(5, 9))
-def test_least_squares_are_those_of_trying_all(seed: int, columns: int, rows: int) -> None:
-    """Of every set of columns whose plain least squares are not negative, the best."""
+def test_no_step_without_negative_numbers_comes_nearer(seed: int, columns: int, rows: int) -> None:
+    """The conditions of Karush, Kuhn and Tucker, which only the least squares meet."""
     random = np.random.default_rng(seed)
     matrix, target = random.normal(size=(rows, columns)), random.normal(size=rows)
-    best = float(target @ target)
-    for chosen in range(1, 1 << columns):
-        which = [i for i in range(columns) if chosen >> i & 1]
-        x = np.linalg.lstsq(matrix[:, which], target, rcond=None)[0]
-        if (x >= 0).all():
-            best = min(best, float(((matrix[:, which] @ x - target) ** 2).sum()))
     x = least_squares(matrix, target)
-    assert (x >= 0).all() and float(((matrix @ x - target) ** 2).sum()) == pytest.approx(best, rel=1e-6, abs=1e-9)
+    gain = matrix.T @ (target - matrix @ x)  # of a small step in each number
+    assert (x >= 0).all() and (gain <= 1e-5).all() and np.allclose(gain[x > 0], 0, atol=1e-5)
 
 
 def test_numbers_have_four_digits() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import combinations
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -95,31 +96,22 @@ def _of_others(kinds: Mapping[tuple[str, str], Sequence[HostSample]]) -> dict[st
 
 
 def least_squares(matrix: Array, target: Array) -> Array:
-    """Return the vector without negative numbers whose product with a matrix is nearest to the target (Lawson and Hanson)."""
+    """Return the vector without negative numbers whose product with a matrix is nearest to the target.
+
+    It is zero but for one set of columns: of all whose own least squares are not negative, the smallest that comes nearest.
+    """
     scale = np.sqrt((matrix**2).sum(0))
-    scale[scale == 0] = 1  # a column of zeros is never chosen
-    matrix = matrix / scale
-    x = np.zeros(matrix.shape[1])
-    chosen = np.zeros(len(x), bool)
-    for _ in range(3 * len(x)):
-        gradient = matrix.T @ (target - matrix @ x)
-        gradient[chosen] = 0
-        if gradient.max(initial=0) <= 1e-9:
-            break
-        chosen[int(gradient.argmax())] = True
-        while True:
-            trial = np.zeros(len(x))
-            trial[chosen] = np.linalg.lstsq(matrix[:, chosen], target, rcond=None)[0]
-            negative = chosen & (trial <= 0)
-            if not negative.any():
-                x = trial
-                break
-            step = (x[negative] / (x[negative] - trial[negative])).min()
-            x = x + step * (trial - x)
-            chosen &= x > 1e-12
-            x[~chosen] = 0
-    result: Array = x / scale
-    return result
+    scale[scale == 0] = 1  # a column of zeros
+    nearest, least = np.zeros(len(scale)), float(target @ target)
+    tolerance = 1e-12 * least
+    for count in range(1, len(scale) + 1):
+        for columns in map(list, combinations(range(len(scale)), count)):
+            x = np.zeros(len(scale))
+            x[columns] = np.linalg.lstsq(matrix[:, columns] / scale[columns], target, rcond=None)[0]
+            error = float(((matrix @ (x / scale) - target) ** 2).sum())
+            if (x >= 0).all() and error < least - tolerance:
+                nearest, least = x / scale, error
+    return nearest
 
 
 def rounded(number: float) -> float:
