@@ -169,10 +169,8 @@ class Boxes(Measure):
     def answers(self, net: Net, feed: Mapping[str, Feed], windows: Sequence[PictureWindow]) -> list[Any]:
         value = net.forward(**feed)[self.output.blob]
         if value.shape[-1:] != (7,):
-            raise UsageError(
-                f"evaluate: {self.output.blob!r} is {show(value.shape)}, expected boxes: rows of 7 numbers",
-                hint=f"--output {self.output.blob}=scores or =map, if it is one",
-            )
+            message = f"evaluate: {self.output.blob!r} is {show(value.shape)}, expected boxes: rows of 7 numbers"
+            raise UsageError(message, hint=f"--output {self.output.blob}=scores or =map, if it is one")
         boxes = detections(value, dict(enumerate(windows)), self.output.first_class)
         own = (boxes[boxes[:, 0] == image, 1:].tolist() for image in range(len(windows)))
         return [[[int(label), *rest] for label, *rest in rows] for rows in own]

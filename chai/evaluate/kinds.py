@@ -80,10 +80,8 @@ def answers_of(
         if shape != expected:
             net = nets[side]
             why = "; ".join(unlike_caffe(net.graph, net.shapes))
-            raise UsageError(
-                f"evaluate: output {blob!r} is {show(shape)} on {side} and {show(expected)} on {first}: {why}",
-                hint="chai run shows what it gives; only outputs of one size can be compared",
-            )
+            message = f"evaluate: output {blob!r} is {show(shape)} on {side} and {show(expected)} on {first}: {why}"
+            raise UsageError(message, hint="chai run shows what it gives; only outputs of one size can be compared")
     return [dict(zip(nets, each)) for each in zip(*answers)]
 
 

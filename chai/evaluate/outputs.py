@@ -90,11 +90,9 @@ def _checked(net: Net, choice: Choice) -> Choice:
     fits = {"scores": len(shape) > 1, "boxes": shape[-1:] == (7,), "map": len(shape) == 4}
     expected = {"scores": "a number per class for each image", "boxes": "rows of 7 numbers", "map": "(N, C, H, W)"}
     if not fits[kind]:
-        raise UsageError(
-            f"--output {name}={kind}: its shape is {_shape(net, name)}, expected {expected[kind]}",
-            hint=" or ".join(f"--output {name}={other}" for other in OUTPUT_KINDS if fits[other])
-            or "name another blob",
-        )
+        others = " or ".join(f"--output {name}={other}" for other in OUTPUT_KINDS if fits[other])
+        message = f"--output {name}={kind}: its shape is {_shape(net, name)}, expected {expected[kind]}"
+        raise UsageError(message, hint=others or "name another blob")
     return choice
 
 

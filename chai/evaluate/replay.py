@@ -81,8 +81,6 @@ def _inputs(
 
 def _dumped(net: Net, folder: Path, blob: str) -> Array:
     if blob in net.graph.inputs:
-        raise UsageError(
-            f"blob {blob!r} is an input of the network, which a dump does not have",
-            hint="give the arrays: run_layer(net, name, inputs=[...])",
-        )
+        message = f"blob {blob!r} is an input of the network, which a dump does not have"
+        raise UsageError(message, hint="give the arrays: run_layer(net, name, inputs=[...])")
     return read_dump(folder, blob, net.graph.writers[blob].name)

@@ -112,10 +112,8 @@ def run(device: Device, overlay: Overlay) -> Iterator[ProbeResult]:
     Raises UsageError for a device that computes in float, and the device's own error if it cannot be used at all.
     """
     if not device.fixed:
-        raise UsageError(
-            f"device {device.name} computes in float: there is no definition to compare it with",
-            hint="--device emulator, or pynq on a board",
-        )
+        message = f"device {device.name} computes in float: there is no definition to compare it with"
+        raise UsageError(message, hint="--device emulator, or pynq on a board")
     opened(device, overlay)
     for probe in probes(overlay):
         begin = perf_counter()

@@ -33,14 +33,11 @@ def truth(labels: Path | None, answers: Path | None, output: Output, names: Sequ
     kind = output.kind
     coco = kind == "boxes" and answers is not None and is_coco(answers)
     if labels is not None and kind != "scores" and not coco:
-        raise UsageError(
-            f"--labels are for class scores and COCO's categories, and the output is {kind}", hint="leave --labels out"
-        )
+        message = f"--labels are for class scores and COCO's categories, and the output is {kind}"
+        raise UsageError(message, hint="leave --labels out")
     if answers is not None and kind == "map" and not answers.is_dir():
-        raise UsageError(
-            f"--truth {answers}: expected a folder, the output is a map",
-            hint="it has a PNG of class indices for each image: NAME.png for NAME.jpg",
-        )
+        message = f"--truth {answers}: expected a folder, the output is a map"
+        raise UsageError(message, hint="it has a PNG of class indices for each image: NAME.png for NAME.jpg")
     if answers is not None and kind != "map" and answers.is_dir():
         files = {"scores": "lines of: file name, class number", "boxes": 'lines of {"file": ..., "boxes": [...]}'}
         raise UsageError(f"--truth {answers}: expected a file, the output is {kind}", hint=f"it has {files[kind]}")
@@ -246,10 +243,8 @@ class CocoTruth(_ListedBoxes):
     def _classes(self, categories: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> dict[Any, int]:
         """Return the class of each category id, by its name."""
         if not labels:
-            raise UsageError(
-                f"--truth {self.path}: its categories have names, the network's classes have none",
-                hint='--labels coco, voc or a FILE; or labels = "coco" in the .toml',
-            )
+            message = f"--truth {self.path}: its categories have names, the network's classes have none"
+            raise UsageError(message, hint='--labels coco, voc or a FILE; or labels = "coco" in the .toml')
         known = {name: index for index, name in enumerate(labels)}
         names = {self._key(entry, "id"): entry.get("name") for entry in categories}
         other = [str(name)[:40] for name in names.values() if not isinstance(name, str) or name not in known]

@@ -257,10 +257,8 @@ def _input(net: Net) -> tuple[str, Shape, Preprocess]:
         raise UsageError(f"a video for {type(net).__name__}: expected a chai.Net", hint=hint)
     shapes = net.shapes
     if len(net.inputs) != 1 or not shapes:
-        raise UsageError(
-            f"a video for {net.name}: inputs {', '.join(net.inputs)} of known size are needed to be one",
-            hint="Net(..., shapes={blob: shape})",
-        )
+        message = f"a video for {net.name}: inputs {', '.join(net.inputs)} of known size are needed to be one"
+        raise UsageError(message, hint="Net(..., shapes={blob: shape})")
     blob = net.inputs[0]
     shape = 1, *shapes[blob][1:]
     how = net.card.preprocess_after(net.graph.transforms.get(blob))

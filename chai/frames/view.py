@@ -28,6 +28,13 @@ BUFFER = 1 << 16  # bytes that wait for a viewer in its socket: more would be ol
 BOUNDARY = "frame"
 STYLE = """body{margin:0;background:#111;color:#ddd;font:16px sans-serif;text-align:center}
 h1{font-size:1rem;font-weight:normal;margin:.5rem}img{max-width:100%;max-height:calc(100vh - 3rem)}"""
+HEADERS = {
+    "Cache-Control": "no-store",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+}
 
 
 class LiveView:
@@ -187,19 +194,9 @@ class _Answer(BaseHTTPRequestHandler):
         self.wfile.write(f"{words}\n".encode())
 
     def _head(self, status: HTTPStatus, type: str, policy: str = "") -> None:
+        policy = f"default-src 'none'; {policy}base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
         self.send_response(status)
-        for name, value in (
-            ("Content-Type", type),
-            (
-                "Content-Security-Policy",
-                f"default-src 'none'; {policy}base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-            ),
-            ("Cache-Control", "no-store"),
-            ("Referrer-Policy", "no-referrer"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("Cross-Origin-Resource-Policy", "same-origin"),
-            ("Cross-Origin-Opener-Policy", "same-origin"),
-        ):
+        for name, value in {"Content-Type": type, "Content-Security-Policy": policy, **HEADERS}.items():
             self.send_header(name, value)
         self.end_headers()
 
@@ -211,7 +208,6 @@ def address(text: str) -> tuple[str, int]:
     """Return host and port of PORT or HOST:PORT. Raises UsageError."""
     host, _, port = text.rpartition(":")
     if not (port.isascii() and port.isdecimal()) or len(port) > 5 or int(port) > 65_535:
-        raise UsageError(
-            f"--view {text[:60]}: expected PORT or HOST:PORT", hint="--view 8000 is for this computer alone"
-        )
+        message = f"--view {text[:60]}: expected PORT or HOST:PORT"
+        raise UsageError(message, hint="--view 8000 is for this computer alone")
     return host.strip("[]") or "127.0.0.1", int(port)

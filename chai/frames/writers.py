@@ -41,9 +41,8 @@ def writer(path: Path) -> Writer:
     if path.is_dir() or not suffix:
         return FrameFolder(path)
     if suffix not in WRITTEN:
-        raise UsageError(
-            f"-o {path}: expected {', '.join(WRITTEN)} or a folder for a video", hint=f"-o {path.stem}.mp4"
-        )
+        message = f"-o {path}: expected {', '.join(WRITTEN)} or a folder for a video"
+        raise UsageError(message, hint=f"-o {path.stem}.mp4")
     return Mp4(path) if suffix == ".mp4" else MjpegFile(path)
 
 

@@ -132,9 +132,8 @@ def find(places: Iterable[str | Path], pipes: bool = False) -> list[Path]:
             inside = [p for p in files if p.suffix.lower() in (*FORMATS, ".npy")]
             _warn_of([p.name for p in files if p.suffix.lower() in UNREAD], place)
             if not inside:
-                raise UsageError(
-                    f"there is no image in {str(place)!r}", hint="looked for " + " ".join([*FORMATS, ".npy"])
-                )
+                message = f"there is no image in {str(place)!r}"
+                raise UsageError(message, hint="looked for " + " ".join([*FORMATS, ".npy"]))
             paths += inside
         elif place.is_file() or (pipes and place.exists()):
             paths.append(place)

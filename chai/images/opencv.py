@@ -141,12 +141,8 @@ def _item(pixels: Array, numbers: PixelNumbers) -> Array:
 def _pixels(image: Any) -> Array:
     pixels = np.asarray(image)
     pixels = pixels[..., None] if pixels.ndim == 2 else pixels
-    if (
-        pixels.dtype.name not in ("uint8", *FLOATS)
-        or pixels.ndim != 3
-        or pixels.shape[2] not in (1, 3, 4)
-        or not pixels.size
-    ):
+    numbers = pixels.dtype.name in ("uint8", *FLOATS) and pixels.size > 0
+    if not numbers or pixels.ndim != 3 or pixels.shape[2] not in (1, 3, 4):
         raise UsageError(
             f"blobFromImage: expected an image (H, W) or (H, W, 3) of uint8 or float32, found "
             f"{show(np.shape(image))} of {pixels.dtype}",

@@ -44,10 +44,8 @@ class Pictures:
             )
             raise UsageError(f"pictures of {pixels.dtype}: expected bytes (uint8)", hint=hint)
         if not (pixels.ndim == 3 or (pixels.ndim == 4 and pixels.shape[3] == 3)) or 0 in pixels.shape:
-            raise UsageError(
-                f"pictures of {show(pixels.shape)}: expected N x H x W x 3 (RGB) or N x H x W (gray)",
-                hint="array[None] is a batch of one picture" if pixels.ndim == 2 else HINT,
-            )
+            message = f"pictures of {show(pixels.shape)}: expected N x H x W x 3 (RGB) or N x H x W (gray)"
+            raise UsageError(message, hint="array[None] is a batch of one picture" if pixels.ndim == 2 else HINT)
         count, height, width, *channels = pixels.shape
         self.shape: Shape = (count, *(channels or (1,)), height, width)
 

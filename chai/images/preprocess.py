@@ -139,10 +139,8 @@ class Preprocess:
         """Return the image's pixels, uint8 (H, W) or (H, W, 3), for an input blob of ``shape`` (N, C, H, W)."""
         if not hasattr(image, "mode"):  # as Pillow's images have, which may not be loaded
             kind = type(image).__name__
-            raise UsageError(
-                f"preprocess: expected a picture or its file, found {kind}",
-                hint="a file: net.preprocess([file]); arrays: chai.Pictures",
-            )
+            message = f"preprocess: expected a picture or its file, found {kind}"
+            raise UsageError(message, hint="a file: net.preprocess([file]); arrays: chai.Pictures")
         mode = "L" if self.check_channels(shape) == 1 else "RGB"
         return np.asarray(image if image.mode == mode else image.convert(mode))
 
@@ -151,10 +149,8 @@ class Preprocess:
         channels = self._channels(shape)
         wanted = 1 if channels == "gray" else 3
         if len(shape) != 4 or shape[1] != wanted:
-            raise UsageError(
-                f"a {channels} image has {wanted} channels, the input blob is {'x'.join(map(str, shape))}",
-                hint="--channels gray, BGR or RGB",
-            )
+            message = f"a {channels} image has {wanted} channels, the input blob is {'x'.join(map(str, shape))}"
+            raise UsageError(message, hint="--channels gray, BGR or RGB")
         return wanted
 
     def item(self, pixels: Array, shape: Shape) -> Array:
@@ -212,7 +208,7 @@ class Preprocess:
 
     def _mean(self, channels: int, size: tuple[int, int]) -> Array:
         mean = np.asarray(self.mean, np.float32)
-        if mean.size in (0, 1, channels) and mean.ndim < 3:
+        if self.by_byte(channels):
             return mean.reshape(-1, 1, 1)
         mean = mean[0] if mean.ndim == 4 and len(mean) == 1 else mean
         if mean.ndim != 3 or mean.shape[0] != channels or mean.shape[1] < size[0] or mean.shape[2] < size[1]:
@@ -239,15 +235,11 @@ class Preprocess:
         resize = crop if self.resize in (None, LETTERBOX) else self.resize
         assert not isinstance(resize, str)
         if crop != net:
-            raise UsageError(
-                f"images of {crop[0]}x{crop[1]} for an input blob of {net[0]}x{net[1]}",
-                hint="make crop (or resize) the network's input size",
-            )
+            message = f"images of {crop[0]}x{crop[1]} for an input blob of {net[0]}x{net[1]}"
+            raise UsageError(message, hint="make crop (or resize) the network's input size")
         if resize[0] < crop[0] or resize[1] < crop[1]:
-            raise UsageError(
-                f"a crop of {crop[0]}x{crop[1]} does not fit into images resized to {resize[0]}x{resize[1]}",
-                hint=f"resize to {crop[0]}x{crop[1]} or more",
-            )
+            message = f"a crop of {crop[0]}x{crop[1]} does not fit into images resized to {resize[0]}x{resize[1]}"
+            raise UsageError(message, hint=f"resize to {crop[0]}x{crop[1]} or more")
         return resize, crop
 
 
@@ -287,11 +279,5 @@ def _within(value: Any) -> bool:
 
 def from_transform(transform: Transform) -> Preprocess:
     """Return the Preprocess of a data layer's transform_param. A mean_file is not opened: the user must name it."""
-    return Preprocess(
-        resize=transform.resize,
-        crop=transform.crop,
-        mean=tuple(transform.mean_value),
-        scale=transform.scale,
-        channels="gray" if transform.force_gray else None,
-        chosen=True,
-    )
+    channels, mean = "gray" if transform.force_gray else None, tuple(transform.mean_value)
+    return Preprocess(transform.resize, transform.crop, channels, mean=mean, scale=transform.scale, chosen=True)

@@ -50,10 +50,8 @@ def partition(
             open_sizes.update(layer.tops)
         wish = _wish(layer, chosen)
         if wish == "fpga" and reason:
-            raise UsageError(
-                f"layer {layer.name!r} cannot run on the overlay: {reason}",
-                hint=f"leave it on the host: {layer.name}=host",
-            )
+            message = f"layer {layer.name!r} cannot run on the overlay: {reason}"
+            raise UsageError(message, hint=f"leave it on the host: {layer.name}=host")
         if wish is None and not reason:
             reason = _better_in_float(graph, layer, overlay)
         if wish is None and not reason and (layer.elementwise or layer.follows) and layer.bottoms[0] not in codes:
@@ -77,14 +75,11 @@ def engines_chosen(graph: Graph, chosen: Mapping[str, str]) -> dict[str, str]:
     engines = {part: engine for name, engine in chosen.items() for part in parts.get(name, (name,))}
     for name, engine in engines.items():
         if name not in known:
-            raise UsageError(
-                f"engine: there is no layer {name!r}",
-                hint=did_you_mean(name, graph.by_origin) or "chai show lists them",
-            )
+            message = f"engine: there is no layer {name!r}"
+            raise UsageError(message, hint=did_you_mean(name, graph.by_origin) or "chai show lists them")
         if engine not in ENGINES:
-            raise UsageError(
-                f"engine of layer {name!r}: expected host or fpga, found {engine!r}", hint=f"e.g. {name}=host"
-            )
+            message = f"engine of layer {name!r}: expected host or fpga, found {engine!r}"
+            raise UsageError(message, hint=f"e.g. {name}=host")
     return {name: engine for name, engine in engines.items() if name in graph.by_origin}
 
 

@@ -34,10 +34,8 @@ def box_outputs(graph: Graph) -> list[str]:
         b for b in graph.output_blobs if (layer := graph.writers[b]).dynamic and layer.output_kind(rows) == "boxes"
     ]
     if not blobs:
-        raise UsageError(
-            f"judge boxes: {graph.name} has no output of boxes",
-            hint="leave it out, or name the head of a detector: [detect] in its .toml",
-        )
+        message = f"judge boxes: {graph.name} has no output of boxes"
+        raise UsageError(message, hint="leave it out, or name the head of a detector: [detect] in its .toml")
     return blobs
 
 

@@ -119,10 +119,8 @@ class RecipeBuilder:
         names = {name for x in self.graph.layers if x.name in self.groups.weights for name in x.origin}
         for name in self.codes.wider:
             if name not in names:
-                raise UsageError(
-                    f"there is no convolution or InnerProduct {name!r} on the overlay whose width could be chosen",
-                    hint=did_you_mean(name, names),
-                )
+                message = f"there is no convolution or InnerProduct {name!r} on the overlay whose width could be chosen"
+                raise UsageError(message, hint=did_you_mean(name, names))
 
     def judged(self, recipe: Recipe) -> Built:
         """Return the cost of a recipe, without the network that it builds.

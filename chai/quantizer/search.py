@@ -101,19 +101,14 @@ class Request(Reading):
 
     def _check_output(self, output: Path) -> None:
         if self.onnx and not output.name.endswith(FORMATS):
-            raise UsageError(
-                f"{str(output)!r}: the output for an ONNX file is a {FORMATS}, which is given with it",
-                hint=f"name it {output.with_name(output.name.partition('.')[0] + FORMATS)}",
-            )
+            message = f"{str(output)!r}: the output for an ONNX file is a {FORMATS}, which is given with it"
+            raise UsageError(message, hint=f"name it {output.with_name(output.name.partition('.')[0] + FORMATS)}")
         if not self.onnx and output.suffix != ".prototxt":
-            raise UsageError(
-                f"{str(output)!r}: the output is a .prototxt; its weights go into the same folder",
-                hint=f"name it {output.with_suffix('.prototxt')}",
-            )
+            message = f"{str(output)!r}: the output is a .prototxt; its weights go into the same folder"
+            raise UsageError(message, hint=f"name it {output.with_suffix('.prototxt')}")
         if not output.parent.is_dir():
-            raise UsageError(
-                f"there is no folder {str(output.parent)!r} to write into", hint=f"mkdir -p {output.parent}"
-            )
+            message = f"there is no folder {str(output.parent)!r} to write into"
+            raise UsageError(message, hint=f"mkdir -p {output.parent}")
         for source in (self.prototxt, self.caffemodel or self.prototxt):
             for target in (output, *(() if self.onnx else (output.with_suffix(".caffemodel"),))):
                 if target.exists() and Path(source).exists() and target.samefile(source):
@@ -261,10 +256,8 @@ def _observed(net: Net, request: Request) -> tuple[Graph, Observed]:
     request.watch("float pass", 0.0)
     observed = observe(graph, chain((first,), batches), request.seed, boxes=request.judge == BOXES)
     if observed.boxes and not any((rows[..., 1] >= 0).any() for wanted in observed.wanted for rows in wanted.values()):
-        raise UsageError(
-            f"judge boxes: {net.name} finds no box in float on the calibration images",
-            hint="other images, or a lower threshold in [detect] or detection_output_param",
-        )
+        message = f"judge boxes: {net.name} finds no box in float on the calibration images"
+        raise UsageError(message, hint="other images, or a lower threshold in [detect] or detection_output_param")
     if request.views is None:
         return graph, observed
     views = observe(graph, (_named(net, b) for b in request.views), request.seed, 0, VIEWS * READ_IMAGES)

@@ -39,10 +39,8 @@ SIZES = 1 << 12, 1 << 16, 1 << 20  # bytes of buffers whose caches are flushed
 def check(device: Device) -> None:
     """Raise UsageError for a device that is no board."""
     if device.word or not device.placed:
-        raise UsageError(
-            f"device {device.name} is no board: what this computer takes says nothing of one",
-            hint="run it on a board, whose device is pynq; chai show --overlay has modelled figures",
-        )
+        hint = "run it on a board, whose device is pynq; chai show --overlay has modelled figures"
+        raise UsageError(f"device {device.name} is no board: what this computer takes says nothing of one", hint=hint)
 
 
 def networks() -> list[HostProbe]:

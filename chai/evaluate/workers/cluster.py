@@ -155,10 +155,8 @@ class Cluster:
         error = future.exception()
         if type(error).__name__ == "KilledWorker":
             return {"lost": "it killed every worker that tried it"}
-        raise UsageError(
-            f"the workers of {self.address} cannot run chai: {type(error).__name__}: {error}",
-            hint=f"pip install chai-fpga=={self.job['version']} on their machines, and restart them",
-        )
+        hint = f"pip install chai-fpga=={self.job['version']} on their machines, and restart them"
+        raise UsageError(f"the workers of {self.address} cannot run chai: {type(error).__name__}: {error}", hint=hint)
 
     def _watch(self) -> None:
         """Poll for live workers; in a thread, since a scheduler that hangs does not answer."""

@@ -47,14 +47,6 @@ class _VideoProcess:
 
     def __init__(self, job: VideoJob, name: str, stop: Stop, file: int | None) -> None:
         self.name, self.stop, self.count = name, stop, 0
-        bounds = limits()
-        asked = {
-            **asdict(job),
-            "file": file,
-            "bytes": bounds.video_bytes,
-            "pixels": bounds.frame_pixels,
-            "seconds": bounds.frame_seconds,
-        }
         self.child = subprocess.Popen(
             command("chai.frames.worker.main"),
             stdin=subprocess.PIPE,
@@ -65,6 +57,9 @@ class _VideoProcess:
             start_new_session=True,  # Ctrl-C must reach only this process, which then ends that one
         )
         stop.when(self.child.kill)
+        bounds = limits()
+        asked = {**asdict(job), "file": file, "bytes": bounds.video_bytes}
+        asked |= {"pixels": bounds.frame_pixels, "seconds": bounds.frame_seconds}
         assert self.child.stdin is not None
         with suppress(BrokenPipeError), self.child.stdin as pipe:  # not an argument: others could read a password there
             pipe.write(json.dumps(asked).encode() + b"\n")
@@ -106,8 +101,7 @@ class _VideoProcess:
         return data
 
     def _end(self, answer: dict[str, Any]) -> None:
-        hint = answer.get("hint")
-        if hint:
+        if answer.get("hint"):
             raise UsageError(f"{self.name}: {answer['error']}", hint=f"{EXTRA}, or frames in a folder, or MJPEG")
         if "error" in answer:
             raise self._wrong(str(answer["error"])[:500])
