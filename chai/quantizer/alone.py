@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set as AbstractSet
-from dataclasses import dataclass
+from collections.abc import Mapping, Set as AbstractSet
 
-from ..fixed import Format
 from ..graph import Graph, Layer
 from ..util.lazy_numpy import np
 from .build import SOFT, Built, RecipeBuilder
@@ -17,19 +15,11 @@ REPORTED = 2  # images by which the report names the layers that cost most
 COMPARED = 8  # images by which widths are chosen
 
 
-@dataclass(frozen=True)
-class Placement:
-    """Layers to run on the overlay, and the formats of all blobs then."""
-
-    layers: Collection[str]
-    formats: Mapping[str, Format]
-
-
 def of_layers(builder: RecipeBuilder, built: Built) -> dict[str, float]:
     """Return by layer the cost on a few images if only that layer ran on the overlay."""
     exact, _, _ = builder.equalised(built.recipe.equalise)
-    parts = {name: Placement({name}, built.formats) for name in builder.placed}
-    return costs(builder, exact, built.graph, parts, REPORTED, (1.0,))
+    parts = {name: Emulation(built.graph, built.formats, builder.overlay, {name}) for name in builder.placed}
+    return costs(builder, exact, parts, REPORTED, (1.0,))
 
 
 def widened(narrow: RecipeBuilder, wide: RecipeBuilder, budget: float, fixed: AbstractSet[str]) -> dict[str, float]:
@@ -50,15 +40,12 @@ def widened(narrow: RecipeBuilder, wide: RecipeBuilder, budget: float, fixed: Ab
     recipe = Recipe(**START.changes[0])
     quantised, formats, _ = narrow.formatted(recipe)
     _, finer, _ = wide.formatted(recipe)
-    parts = {
-        group: Placement(
-            [layer.name for layer in layers],
-            {blob: formats[blob] if of.get(blob) == group else f for blob, f in finer.items()},
-        )
-        for group, layers in readers.items()
-        if all(narrow.groups.weights[x.name] == 6 and fixed.isdisjoint(x.origin) for x in layers)
-    }
-    alone = costs(narrow, graph, quantised, parts, COMPARED, (1.0, SOFT))
+    parts: dict[str, Emulation] = {}
+    for group, layers in readers.items():
+        if all(narrow.groups.weights[x.name] == 6 and fixed.isdisjoint(x.origin) for x in layers):
+            mixed = {blob: formats[blob] if of.get(blob) == group else f for blob, f in finer.items()}
+            parts[group] = Emulation(quantised, mixed, narrow.overlay, [layer.name for layer in layers])
+    alone = costs(narrow, graph, parts, COMPARED, (1.0, SOFT))
     left = budget
     chosen: dict[str, float] = {}
     for group in sorted(alone, key=lambda group: -alone[group] / size[group]):
@@ -83,14 +70,13 @@ def shares(builder: RecipeBuilder) -> dict[str, float]:
 def costs(
     builder: RecipeBuilder,
     exact: Graph,
-    quantised: Graph,
-    parts: Mapping[str, Placement],
+    parts: Mapping[str, Emulation],
     images: int,
     temperatures: tuple[float, ...],
 ) -> dict[str, float]:
     """Return the cost of each part on the first images if only its layers ran on the overlay, summed over temperatures.
 
-    ``exact`` and ``quantised`` are the same network with float and with quantised weights.
+    Parts emulate the network with quantised weights; ``exact`` has those in float.
     """
     observed = builder.observed
     batches = batches_of(observed.batches, images)
@@ -101,13 +87,12 @@ def costs(
     results: dict[str, list[BatchState]] = {}
     for i in computed:
         for name, part in parts.items():
-            if name in results or exact.layers[i].name not in part.layers:
+            if name in results or exact.layers[i].name not in part.placed:
                 continue
-            emulation = Emulation(quantised, part.formats, builder.overlay, part.layers)
-            results[name] = [emulation.state(state.shapes, state.host) for state in states]
+            results[name] = [part.state(state.shapes, state.host) for state in states]
             for j in computed[computed.index(i) :]:
                 layer = exact.layers[j]
-                emulation.step(quantised.layers[j] if layer.name in part.layers else layer, results[name])
+                part.step(part.graph.layers[j] if layer.name in part.placed else layer, results[name])
                 for state in results[name]:
                     state.drop(ends[j])
         in_float.step(exact.layers[i], states)

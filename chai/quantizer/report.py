@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,15 +21,16 @@ DEAR = 5  # number of most expensive layers named
 
 @dataclass(frozen=True)
 class Verdict:
-    """Errors of a quantised network.
-
-    ``check``    comparison of the written files with float, on the calibration images
-    ``methods``  method by which each layer's output format was chosen
-    """
+    """Errors of a quantised network: the ``check`` compares the written files with float, on the calibration images."""
 
     result: Result
     check: Report
-    methods: Mapping[str, str]
+
+    @property
+    def methods(self) -> dict[str, str]:
+        """Return the method by which each layer's output format was chosen."""
+        graph, chosen = self.result.built.graph, self.result.built.chosen
+        return {x.name: chosen[x.tops[0]] for x in graph.layers if x.tops and x.precision is not None}
 
     @property
     def dearest(self) -> list[tuple[str, float]]:
@@ -49,7 +50,7 @@ class Verdict:
             "cost": r.cost,
             "cost_of_plain_maxima": r.plain,
             "tried": [{"recipe": recipe.to_json(), "cost": cost} for recipe, cost in r.tried],
-            "methods": dict(self.methods),
+            "methods": self.methods,
             "cost_alone": r.costs,
             "widened": r.widened,
             "on_host_because": built.refused,
@@ -82,13 +83,13 @@ class Verdict:
 
     def table(self) -> Table:
         """Return a table with a row per measured layer."""
-        costs = self.result.costs
+        costs, methods = self.result.costs, self.methods
         rows = [
             [
                 x.name,
                 x.engine,
                 "float32" if x.format is None else str(x.format),
-                self.methods.get(x.name, ""),
+                methods.get(x.name, ""),
                 x.decibels,
                 "-" if x.saturated is None else f"{x.saturated:.2f}",
                 f"{costs[x.name]:.2g}" if x.name in costs else "",
@@ -112,7 +113,5 @@ def verdict(result: Result, prototxt: str | Path, caffemodel: str | Path | None,
         Net(prototxt, caffemodel, "float", keep="all", **options) as reference,
         Net(result.prototxt, result.caffemodel, "emulator", overlay=overlay, **options) as fixed,
     ):
-        report = compare(reference, fixed, _images(reference.graph, result), factors=result.built.factors)
-    graph = result.built.graph
-    methods = {x.name: result.built.chosen[x.tops[0]] for x in graph.layers if x.tops and x.precision is not None}
-    return Verdict(result, report, methods)
+        images = _images(reference.graph, result)
+        return Verdict(result, compare(reference, fixed, images, factors=result.built.factors))
