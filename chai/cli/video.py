@@ -11,8 +11,7 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from ..errors import ChaiError, UsageError
-from ..frames.frame import VideoFrame
-from ..frames.playing import Step, Video, VideoResult
+from ..frames.playing import Step, Video, VideoFrame, VideoResult
 from ..frames.sources import source
 from ..frames.view import LiveView, address
 from ..frames.writers import Writer, writer

@@ -14,7 +14,7 @@ from itertools import islice
 from math import fsum
 from threading import Lock, Semaphore
 from time import perf_counter
-from typing import Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ..blob import Array, Shape
 from ..errors import UsageError
@@ -25,15 +25,44 @@ from ..images.preprocess import PictureWindow, Preprocess
 from ..kernels.native.library import computing
 from ..net import Net
 from ..runtime.batches import ahead
-from .frame import RawFrame, VideoFrame
-from .sources import source as source_of
+from ..util.lazy_numpy import np
+from .sources import RawFrame, source as source_of
 from .threads import Beside, Newest, Stop, close
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 T = TypeVar("T")
 LANES = 4  # reading, host, overlay, drawing
 READING = "read"  # the lane that decodes a frame and makes an input of it
 DEPTH = 2  # frames that wait between two threads where no frame is dropped
 LOOKS = 10  # every so many frames the times of a pass are looked at
+
+
+@dataclass(frozen=True)
+class VideoFrame:
+    """A decoded frame.
+
+    ``name``, ``number``, ``seconds``, ``read``   as in RawFrame
+    ``dropped``  how many frames of the source had been dropped when it was taken
+    """
+
+    name: str
+    number: int
+    seconds: float
+    read: float
+    dropped: int
+    image: Image = field(repr=False)
+
+    @property
+    def pixels(self) -> Array:
+        """Return its pixels, uint8 (H, W, 3) in RGB, or (H, W) if it is gray."""
+        return np.asarray(self.image if self.image.mode in ("L", "RGB") else self.image.convert("RGB"))
+
+    @property
+    def age(self) -> float:
+        """Return the seconds since it was read."""
+        return perf_counter() - self.read
 
 
 @dataclass(frozen=True)

@@ -7,10 +7,12 @@ import select
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any, BinaryIO
+from time import perf_counter
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 from urllib.parse import urlsplit
 
 from ..blob import Array
@@ -18,13 +20,53 @@ from ..errors import ParseError, UsageError
 from ..images import files as images, netpbm
 from ..util.files import content, in_its_place, opened
 from ..util.lazy_numpy import np
-from .frame import RATE, FrameSource, RawFrame
 from .mjpeg import split
 from .places import ADDRESS, CAMERA, CONTAINERS, STREAMS
 from .threads import Stop, VideoStopped
 from .worker.process import VideoJob, decoded_frames
 
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+RATE = 25.0  # frames a second of sources that do not say it
 WAIT = 0.1  # seconds between looks at whether the video was stopped
+
+
+@dataclass(frozen=True)
+class RawFrame:
+    """A frame as its source has it: the bytes of a picture's file, or pixels, uint8 (H, W) or (H, W, 3).
+
+    ``name``     of the source and the frame, for messages
+    ``number``   from 0, in the source's order
+    ``seconds``  since the first frame, by the source's clock
+    ``read``     when it was read, by ``perf_counter``
+    """
+
+    name: str
+    number: int
+    seconds: float
+    data: bytes | Array
+    read: float = field(default_factory=perf_counter)
+
+    def picture(self) -> tuple[Image, tuple[int, int]]:
+        """Return it decoded, and its width and height. Raises ParseError."""
+        if isinstance(self.data, bytes):
+            return images.decoded(self.data, self.name)
+        image = images.of_pixels(self.data)
+        return image, image.size
+
+
+class FrameSource(NamedTuple):
+    """A place that frames come from.
+
+    ``name``    as it is shown: without user names, passwords and queries
+    ``live``    whether frames that are not taken in time are lost there, so that only the newest counts
+    ``frames``  yields the frames until there is none, or until a stop. Raises ChaiError in place of one that cannot be read
+    """
+
+    name: str
+    live: bool
+    frames: Callable[[Stop], Iterator[RawFrame]]
 
 
 def source(place: Any, raw: tuple[int, int] | None = None) -> FrameSource:

@@ -99,11 +99,9 @@ class LiveView:
         own = socket.gethostname().lower()
         if name.lower() in ("localhost", self.host.lower(), own, f"{own}.local"):
             return True
-        try:
-            ip_address(name.strip("[]"))
-        except ValueError:
-            return False
-        return True
+        with suppress(ValueError):
+            return bool(ip_address(name.strip("[]")))
+        return False
 
 
 class _Server(ThreadingHTTPServer):

@@ -14,8 +14,8 @@ from PIL import Image
 
 import chai
 from chai.errors import ParseError, UsageError
-from chai.frames.frame import RawFrame
 from chai.frames.playing import LANES
+from chai.frames.sources import RawFrame
 from chai.frames.threads import Stop
 from chai.images.boxes import detections
 from chai.images.preprocess import whole

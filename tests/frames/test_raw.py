@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from chai.errors import ParseError, UsageError
-from chai.frames.frame import RawFrame
-from chai.frames.sources import source
+from chai.frames.sources import RawFrame, source
 from chai.frames.threads import Stop
 
 from .common import many_open_files

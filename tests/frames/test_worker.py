@@ -20,8 +20,7 @@ import pytest
 from chai.env import env
 from chai.errors import ParseError, UsageError
 from chai.frames import sources
-from chai.frames.frame import RawFrame
-from chai.frames.sources import shown, source
+from chai.frames.sources import RawFrame, shown, source
 from chai.frames.threads import Stop
 from chai.frames.worker import HEADER, main as worker, process
 from chai.frames.worker.process import VideoJob

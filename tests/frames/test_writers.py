@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from chai.errors import UsageError
-from chai.frames.frame import RawFrame
-from chai.frames.sources import source
+from chai.frames.sources import RawFrame, source
 from chai.frames.threads import Stop
 from chai.frames.writers import FrameFolder, MjpegFile, Mp4, Writer, writer
 from chai.images.files import of_pixels
