@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -162,10 +163,7 @@ def label_lines(path: str | Path) -> list[str]:
 
 def read_labels(path: str | Path) -> list[str]:
     """Return one label per line of ``label_lines``, without ImageNet's leading synset id (n01440764)."""
-    return [
-        line.partition(" ")[2] if line[:1] == "n" and line[1:9].isdecimal() and line[9:10] == " " else line
-        for line in label_lines(path)
-    ]
+    return [re.sub(r"^n\d{8} ", "", line) for line in label_lines(path)]
 
 
 class ImagePart(NamedTuple):

@@ -6,6 +6,7 @@ Only the costs are slow to compute, so only they are stored. The best network is
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -71,13 +72,10 @@ class Known:
 
 def _numbers(values: Any, count: int) -> Array | None:
     """Return a list as float64 (count,), or None if it is anything else than that many finite numbers."""
-    if not isinstance(values, list) or len(values) != count or any(type(value) not in (int, float) for value in values):
+    if not isinstance(values, list) or len(values) != count:
         return None
-    try:
-        numbers = np.array(values, np.float64)
-    except OverflowError:
-        return None
-    return numbers if np.isfinite(numbers).all() else None
+    finite = all(type(value) in (int, float) and abs(value) <= sys.float_info.max for value in values)
+    return np.array(values, np.float64) if finite else None
 
 
 def _name(recipe: Recipe) -> str:
