@@ -124,8 +124,8 @@ class _ListedBoxes:
         """Return the true boxes of an image; None if the file does not name it."""
         return _of_image(self.listed, file)
 
-    def _error(self, message: str, line: int | None = None, column: int = 1) -> ParseError:
-        return ParseError(message, path=str(self.path), line=line, column=None if line is None else column)
+    def _error(self, message: str, line: int | None = None, column: int = 1, hint: str | None = None) -> ParseError:
+        return ParseError(message, path=str(self.path), line=line, column=None if line is None else column, hint=hint)
 
 
 class TrueBoxes(_ListedBoxes):
@@ -151,9 +151,8 @@ class TrueBoxes(_ListedBoxes):
             lines[parts], self.listed[parts] = number, boxes
         corners = [x for boxes in self.listed.values() for box in boxes for x in box[1:]]
         if corners and max(corners) < _LEAST:
-            raise ParseError(
+            raise self._error(
                 f"no corner of any box is {_LEAST} or more: these are fractions of an image's size (0 to 1), expected pixels",
-                path=str(answers),
                 hint="multiply left and right by the image's width, top and bottom by its height",
             )
 
@@ -173,16 +172,12 @@ class TrueBoxes(_ListedBoxes):
             images = json.loads(whole)["images"]
             for image in images:
                 (boxes,) = [answer["boxes"] for answer in image["outputs"].values() if "boxes" in answer]
-                yield (
-                    None,
-                    {"file": image["file"], "boxes": [[box["index"] + self._first, *box["pixels"]] for box in boxes]},
-                )
+                labelled = [[box["index"] + self._first, *box["pixels"]] for box in boxes]
+                yield None, {"file": image["file"], "boxes": labelled}
         except (ValueError, RecursionError, LookupError, TypeError, AttributeError) as error:
-            raise ParseError(
-                "expected what chai run --json prints for a network with one output of boxes",
-                path=str(self.path),
-                hint="run this version of chai again, with --threshold for boxes that are sure",
-            ) from error
+            message = "expected what chai run --json prints for a network with one output of boxes"
+            hint = "run this version of chai again, with --threshold for boxes that are sure"
+            raise self._error(message, hint=hint) from error
 
     def _entry(self, content: Any, number: int | None) -> tuple[tuple[str, ...], list[list[float]]]:
         if not isinstance(content, dict) or not isinstance(content.get("file"), str) or not Path(content["file"]).name:

@@ -213,11 +213,8 @@ def _add(observed: Observed, blob: str, array: Array, layer: Layer | None, graph
     array = without_lowest(array)
     largest = largest_magnitudes(array)
     if not np.isfinite(largest):
-        what = "input" if layer is None else f"layer {layer.name!r} ({layer.type}): blob"
-        raise ModelError(
-            f"{what} {graph.caffe_name(blob)!r} has values that are not finite on the calibration images",
-            layer=None if layer is None else layer.name,
-        )
+        what = f"{graph.caffe_name(blob)!r} has values that are not finite on the calibration images"
+        raise ModelError(f"input {what}") if layer is None else layer.failure(ModelError(f"blob {what}"))
     observed.seen.setdefault(blob, Histogram()).add(array)
     if array.ndim == 4:
         top = largest_magnitudes(array, (0, 2, 3))

@@ -44,11 +44,8 @@ class Known:
                 _check(path, name)
                 costs, softened = (_numbers(record.get(part), images) for part in ("costs", "softened"))
                 if costs is None or softened is None:
-                    raise ParseError(
-                        f"recipe {name}: expected {images} finite numbers in 'costs' and in 'softened'",
-                        path=str(path),
-                        hint="--restart starts it over",
-                    )
+                    message = f"recipe {name}: expected {images} finite numbers in 'costs' and in 'softened'"
+                    raise ParseError(message, path=str(path), hint="--restart starts it over")
                 self._costs[name] = costs, softened
         except BaseException:
             self.close()

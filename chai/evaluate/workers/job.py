@@ -268,11 +268,8 @@ class WorkerNetworks:
             with suppress(ParseError, OSError):
                 inputs.append(self._read(file, item)[0])
         if self.job.calibration and not inputs:
-            raise ParseError(
-                "none of the images that formats are to be taken from can be read",
-                path=self.job.calibration[0][1],
-                hint="--calibration DIR",
-            )
+            message = "none of the images that formats are to be taken from can be read"
+            raise ParseError(message, path=self.job.calibration[0][1], hint="--calibration DIR")
         if len(sizes := {item_shape(item) for item in inputs}) > 1:
             shapes = " and ".join(sorted(map(show, sizes)))
             raise UsageError(f"inputs of {shapes}: formats are taken from inputs of one size", hint="--calibration DIR")
