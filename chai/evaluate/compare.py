@@ -29,11 +29,11 @@ from ..util.log import logger
 from ..util.table import Table, floored
 from .measure import counted
 from .outputs import kind_of, source
+from .score import TOP
 
 log = logger("chai.check")
 BOUND_DB = 10.0  # below it the error has more than a tenth of the signal's energy
 FULL_DB = 40.0  # SQNR of a whole bar
-TOP = 5
 
 
 @dataclass(frozen=True)

@@ -171,9 +171,7 @@ class RecipeBuilder:
         costs, soft = np.concatenate(by_batch), np.concatenate(soft_by_batch)
         built = Built(recipe, graph, formats, costs, costs + soft, factors, emulation.refused, chosen)
         if observed.boxes:
-            built.boxes = counted(
-                (w[b], s.value(b), s.images(self.graph)) for w, s in zip(reference, states) for b in w
-            )
+            built.boxes = counted((w[b], s.value(b), s.images) for w, s in zip(reference, states) for b in w)
         built.coarser = {name: steps for name, steps in coarser.items() if steps and name not in emulation.refused}
         return built, by_batch, soft_by_batch
 
@@ -197,7 +195,7 @@ class RecipeBuilder:
         for w, s in zip(reference, states):
             pairs = {b: (w[b], s.value(b)) for b in self.observed.measured}
             if self.observed.boxes:
-                each = [disagreement(*pair, s.images(self.graph)) for pair in pairs.values()]
+                each = [disagreement(*pair, s.images) for pair in pairs.values()]
             else:
                 each = [cost(self.graph, b, *pair, temperature) for b, pair in pairs.items()]
             images = max(map(len, each))  # a blob whose first axis is not the image counts for all alike

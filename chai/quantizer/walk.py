@@ -51,9 +51,10 @@ class BatchState:
         """Shapes of all blobs as a device has them."""
         return {blob: on_device(shape) for blob, shape in self.shapes.items()}
 
-    def images(self, graph: Graph) -> int:
+    @property
+    def images(self) -> int:
         """Return the number of images of the batch."""
-        return batch_of(self.shapes[blob] for blob in graph.inputs)
+        return batch_of(self.shapes[blob] for blob in self.inputs)
 
     def value(self, blob: str) -> Array:
         """Return a blob in float32, as a host layer would get it."""
