@@ -78,6 +78,8 @@ class Beside(Iterator[T]):
         try:
             while self._room.acquire() and not self._stop.stopped:
                 self._put(next(self._items))
+        except StopIteration:
+            pass  # whose traceback would hold this frame
         except BaseException as error:
             end = error
         finally:
