@@ -6,7 +6,9 @@ blob and side.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 from ..blob import Shape, View
 from ..errors import ModelError
@@ -15,11 +17,11 @@ from ..graph import Graph
 from ..tasks import Task
 from ..tasks.arithmetic import Arithmetic
 from ..tasks.depthwise import in_window_engine
+from ..tasks.unfold import Unfold
 from ..tasks.unsupported import Unsupported
 from .merge_parallel import merge_parallel
 from .plan import Partition
-from .schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack
-from .unfold_inputs import unfold_inputs
+from .schedule import DeviceStep, HostStep, Pack, Schedule, Side, Step, Unpack, unfolded_name
 
 
 def lower(partition: Partition, target: Arithmetic) -> dict[str, list[Task]] | tuple[str, str]:
@@ -85,8 +87,40 @@ def schedule(
             steps.append(DeviceStep(tuple(merged.tasks), tuple(segment.layers), inputs, outputs))
             codes.update(inputs, tops)
     result.steps = insert_pack_unpack(steps, graph.inputs, graph.output_blobs, target.formats, target.packing)
-    unfold_inputs(result, graph.inputs, target)
+    _unfold_inputs(result, graph.inputs, target)
     return result
+
+
+def _unfold_inputs(scheduled: Schedule, inputs: Collection[str], target: Arithmetic) -> None:
+    """Unfold the inputs of a network that only one Task reads, where that is faster: taps then fill the array's inputs.
+
+    The host writes such an input anyway, and packs it unfolded (``tasks.unfold``). Tasks are rewritten, not layers of the
+    Graph, so formats, blobs of layers and reports do not change.
+    """
+    shared = {view.base for view in scheduled.views.values()}
+    shared.update(
+        b for step in scheduled.steps if isinstance(step, HostStep) and step.codes for b in step.layer.bottoms
+    )
+    shapes = {**target.shapes, **scheduled.shapes}
+    tasks = [task for step in scheduled.segments for task in step.tasks]
+    readers = Counter(blob for task in tasks for blob in task.inputs)
+    rewritten: dict[Task, Task] = {}
+    unfolds: dict[str, Unfold] = {}
+    for task in tasks:
+        blob, name = task.inputs[0], unfolded_name(task.inputs[0])
+        if blob not in inputs or blob in shared or readers[blob] > 1 or name in shapes:
+            continue
+        unfold = task.unfolding(target.overlay, shapes[blob])
+        if unfold is not None:
+            rewritten[task] = task.unfolded(unfold, name)
+            unfolds[blob] = unfold
+            scheduled.shapes[name] = unfold.shape(shapes[blob])
+    for i, step in enumerate(scheduled.steps):
+        if isinstance(step, Pack) and step.blob in unfolds:
+            scheduled.steps[i] = replace(step, unfold=unfolds[step.blob])
+        elif isinstance(step, DeviceStep):
+            names = tuple(unfolded_name(blob) if blob in unfolds else blob for blob in step.inputs)
+            scheduled.steps[i] = step._replace(tasks=tuple(rewritten.get(t, t) for t in step.tasks), inputs=names)
 
 
 def insert_pack_unpack(

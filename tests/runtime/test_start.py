@@ -25,7 +25,7 @@ UNNEEDED = (
     "artifact.save chaidnn cli cv codegen.arrange codegen.compile codegen.cycles detect devices.float "
     "devices.pynq devices.rtlsim devices.vtasim driver evaluate graph.fillers graph.source images "
     "kernels.native.chain offload.cost offload.formats offload.headroom "
-    "offload.merge_parallel offload.partition offload.planning offload.scheduling offload.unfold_inputs overlay.architecture "
+    "offload.merge_parallel offload.partition offload.planning offload.scheduling overlay.architecture "
     "overlay.checks parser passes plugins.composed plugins.opencl plugins.prange_numba plugins.xchange_numba pycaffe quantizer "
     "report runtime.folded runtime.host.forward runtime.host.steps runtime.lanes runtime.perf runtime.source tasks.coarser "
     "tasks.probe tasks.target util.data.journal util.data.jsonfile util.data.npy util.data.shelf util.html util.table vta "
