@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from itertools import chain
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 from ..util.data import jsonfile
 from ..util.data.jsonfile import Document, Pointer
@@ -18,22 +20,24 @@ from .sections import ARRAY, BEAT, HOST_MODEL
 NO_ARCHITECTURES = ("overlay", HOST_MODEL)  # what else has a schema
 
 
+class Problem(NamedTuple):
+    """What is wrong with a manifest, and where."""
+
+    message: str
+    place: Pointer
+    hint: str | None = None
+
+
 def checked(text: str, path: str) -> dict[str, Any]:
     """Return the manifest of a text. Raises ParseError, with the line."""
     document = Document(text, path)
     architecture = _architecture(document)
     validate(document, _schema("overlay" if architecture == ARRAY else architecture))
     host_model.of_document(document)
-    if architecture == ARRAY:
-        for section in ("descriptor", "table"):
-            _check_record(document, section)
-        _check_fields(document)
-        _check_layout(document)
-        _check_registers(document)
-        _check_array(document)
-        _check_buffers(document)
-        _check_memory_port(document)
     manifest: dict[str, Any] = document.value
+    checks = (_records, _fields, _layout, _registers, _ports, _array, _buffers) if architecture == ARRAY else ()
+    for message, place, hint in chain.from_iterable(check(manifest) for check in checks):
+        raise document.error(message, place, hint=hint)
     return manifest
 
 
@@ -56,183 +60,168 @@ def _schema(name: str) -> Mapping[str, Any]:
     return schema
 
 
-def _check_record(document: Document, section: str) -> None:
-    record = document.value[section]
-    if record["bytes"] % 4:
-        raise document.error(f"{section}: a record is made of 32-bit words", (section, "bytes"))
-    _check_names(document, (section, "fields"))
-    spans = []
-    for i, field in enumerate(record["fields"]):
-        place = (section, "fields", i)
-        start, width = 32 * field["word"] + field["bit"], field["width"]
-        if start + width > 8 * record["bytes"]:
-            raise document.error(f"{section}: field {field['name']!r} lies beyond {record['bytes']} bytes", place)
-        if field["bit"] and field["bit"] + width > 32:
-            raise document.error(f"{section}: field {field['name']!r} runs over the end of its word", place)
-        spans.append((start, width, field["name"], place))
-    _check_overlap(document, section, spans)
+# -- problems, one after the other: each check relies on those before it
 
 
-def _check_fields(document: Document) -> None:
-    """Refuse records without the fields of what the overlay can."""
-    value = document.value
+def _dotted(text: str, *place: str) -> Problem:
+    return Problem(f"{'.'.join(place)}: {text}", place)
+
+
+def _records(value: Mapping[str, Any]) -> Iterator[Problem]:
+    for section in ("descriptor", "table"):
+        record = value[section]
+        if record["bytes"] % 4:
+            yield Problem(f"{section}: a record is made of 32-bit words", (section, "bytes"))
+        yield from _twins(record["fields"], (section, "fields"))
+        spans = []
+        for i, field in enumerate(record["fields"]):
+            place = (section, "fields", i)
+            start, width = 32 * field["word"] + field["bit"], field["width"]
+            if start + width > 8 * record["bytes"]:
+                yield Problem(f"{section}: field {field['name']!r} lies beyond {record['bytes']} bytes", place)
+            if field["bit"] and field["bit"] + width > 32:
+                yield Problem(f"{section}: field {field['name']!r} runs over the end of its word", place)
+            spans.append((start, width, field["name"], place))
+        yield from _overlaps(section, spans)
+
+
+def _fields(value: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield what records lack of the fields of what the overlay can."""
     known, table = ({f["name"]: f for f in value[section]["fields"]} for section in ("descriptor", "table"))
     version, negative = known.get("version"), table.get("negative")
     if version is None or version["signed"] or version["width"] < 8 or version.get("multiple", 1) != 1:
-        message = "descriptor: there is no unsigned field 'version' of 8 bits or more"
-        raise document.error(message, ("descriptor", "fields"))
+        yield Problem("descriptor: there is no unsigned field 'version' of 8 bits or more", ("descriptor", "fields"))
     for name in ("input_zero", "second_zero", "output_zero"):
         if value.get("unsigned") and name not in known:
-            raise document.error(f"unsigned: the descriptor has no field {name!r}", ("unsigned",))
+            yield _dotted(f"the descriptor has no field {name!r}", "unsigned")
     for kind, limits in value["tasks"].items():
         needed = {"lookup": "lookup", "vector": "vector", "factor_max": "spread", "pool_kernel_max": "pooled_width"}
         needed |= {"operations": "operation"} if limits.get("operations", ["SUM"]) != ["SUM"] else {}
         for limit, name in needed.items():
             if limits.get(limit) and name not in known:
                 message = f"tasks.{kind}: {limit}: the descriptor has no field {name!r}"
-                raise document.error(message, ("tasks", kind, limit))
+                yield Problem(message, ("tasks", kind, limit))
         if limits.get("prelu") and not (negative and negative["signed"]):
             message = f"tasks.{kind}: prelu: the table has no signed field 'negative'"
-            raise document.error(message, ("tasks", kind, "prelu"))
+            yield Problem(message, ("tasks", kind, "prelu"))
     if wide := value.get("wide_bits"):
-        reason = ""
-        if wide <= value["accumulator_bits"]:
-            reason = f"{wide}, expected more than accumulator_bits = {value['accumulator_bits']}"
-        elif "wide" not in known:
-            reason = "the descriptor has no field 'wide'"
-        elif "bias" not in table or table["bias"]["width"] < wide:
-            reason = f"the table has no field 'bias' of {wide} bits"
-        if reason:
-            raise document.error(f"wide_bits: {reason}", ("wide_bits",))
+        if wide <= (bits := value["accumulator_bits"]):
+            yield _dotted(f"{wide}, expected more than accumulator_bits = {bits}", "wide_bits")
+        if "wide" not in known:
+            yield _dotted("the descriptor has no field 'wide'", "wide_bits")
+        if "bias" not in table or table["bias"]["width"] < wide:
+            yield _dotted(f"the table has no field 'bias' of {wide} bits", "wide_bits")
 
 
-def _check_layout(document: Document) -> None:
-    """Refuse words that are not the accelerator's, and what begins within one or where no address of a descriptor is."""
-    layout, tasks = document.value["layout"], document.value["tasks"]
-    word, alignment = layout["channels_per_word"], layout["alignment"]
-    if word != BEAT and not document.value.get("emulated"):
-        message = f"layout.channels_per_word: {word}, expected the bytes of a beat, {BEAT}"
-        raise document.error(message, ("layout", "channels_per_word"))
-    for field in document.value["descriptor"]["fields"]:
+def _layout(value: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield words that are not the accelerator's, and what begins within one or where no address of a descriptor is."""
+    word, alignment = value["layout"]["channels_per_word"], value["layout"]["alignment"]
+    if word != BEAT and not value.get("emulated"):
+        yield _dotted(f"{word}, expected the bytes of a beat, {BEAT}", "layout", "channels_per_word")
+    for field in value["descriptor"]["fields"]:
         if alignment % (multiple := field.get("multiple", 1)):
-            message = f"layout.alignment: {alignment}, expected a multiple of {multiple}, as addresses in {field['name']!r} are"
-            raise document.error(message, ("layout", "alignment"))
-    for kind, limits in tasks.items():
+            text = f"{alignment}, expected a multiple of {multiple}, as addresses in {field['name']!r} are"
+            yield _dotted(text, "layout", "alignment")
+    for kind, limits in value["tasks"].items():
         if (step := limits["channel_step"]) != word:
-            message = f"tasks.{kind}.channel_step: {step}, expected the channels of a word, {word}"
-            raise document.error(message, ("tasks", kind, "channel_step"), hint="as layout.channels_per_word")
+            problem = _dotted(f"{step}, expected the channels of a word, {word}", "tasks", kind, "channel_step")
+            yield problem._replace(hint="as layout.channels_per_word")
 
 
-def _check_registers(document: Document) -> None:
-    registers = document.value["registers"]
-    place: Pointer = ("registers", "list")
-    _check_names(document, place)
-    for i, register in enumerate(registers["list"]):
-        name, offset = register["name"], register["offset"]
+def _registers(value: Mapping[str, Any]) -> Iterator[Problem]:
+    registers, window = value["registers"]["list"], value["registers"]["window"]
+    yield from _twins(registers, ("registers", "list"))
+    spans = []
+    for i, register in enumerate(registers):
+        name, offset, place = register["name"], register["offset"], ("registers", "list", i)
         if offset % 4:
-            raise document.error(f"register {name}: offset {offset} is not a multiple of 4", (*place, i, "offset"))
-        if offset + 4 > registers["window"]:
-            message = f"register {name}: offset {offset} is outside the window of {registers['window']} bytes"
-            raise document.error(message, (*place, i, "offset"))
-        bits = [
-            (b["bit"], b["width"], b["name"], (*place, i, "bits", j)) for j, b in enumerate(register.get("bits", ()))
-        ]
+            yield Problem(f"register {name}: offset {offset} is not a multiple of 4", (*place, "offset"))
+        if offset + 4 > window:
+            message = f"register {name}: offset {offset} is outside the window of {window} bytes"
+            yield Problem(message, (*place, "offset"))
+        parts = register.get("bits", ())
+        bits = [(b["bit"], b["width"], b["name"], (*place, "bits", j)) for j, b in enumerate(parts)]
         for bit, width, part, where in bits:
             if bit + width > 32:
-                raise document.error(f"register {name}: {part!r} lies beyond 32 bits", where)
-        if bits:
-            _check_names(document, (*place, i, "bits"))
-        _check_overlap(document, f"register {name}", bits)
-    spans = [(r["offset"], 4, r["name"], (*place, i, "offset")) for i, r in enumerate(registers["list"])]
-    _check_overlap(document, "registers", spans)
+                yield Problem(f"register {name}: {part!r} lies beyond 32 bits", where)
+        yield from _twins(parts, (*place, "bits"))
+        yield from _overlaps(f"register {name}", bits)
+        spans.append((offset, 4, name, (*place, "offset")))
+    yield from _overlaps("registers", spans)
 
 
-def _check_array(document: Document) -> None:
-    value = document.value
-    if value.get("ports", {}).get("bytes", BEAT) > BEAT and value["family"] == "zynq7000":
-        raise document.error(f"ports.bytes: memory ports of a Zynq-7000 have {BEAT}", ("ports", "bytes"))
-    outputs, planes = value.get("ports", {}).get("outputs", 1), value["requant"]["lanes"] // BEAT
-    if outputs > max(1, planes):
-        message = f"ports.outputs: {outputs}, but requant.lanes gives the codes of one plane at a time"
-        raise document.error(message, ("ports", "outputs"))
-    if value.get("ports", {}).get("constants", 2) > 2 and value["array"]["inputs"] <= BEAT:
-        message = "ports.constants: the third one is that of odd planes, which an array of 8 inputs does not have"
-        raise document.error(message, ("ports", "constants"))
-    array, dsp, has = value["array"], value["dsp"], value["resources"]
-    macs = array["inputs"] * array["outputs"] * array["lanes"]
+def _ports(value: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield memory ports that the part or the array does not have, and a memory that is refreshed all the time."""
+    ports, planes = value.get("ports", {}), value["requant"]["lanes"] // BEAT
+    if ports.get("bytes", BEAT) > BEAT and value["family"] == "zynq7000":
+        yield _dotted(f"memory ports of a Zynq-7000 have {BEAT}", "ports", "bytes")
+    if (outputs := ports.get("outputs", 1)) > max(1, planes):
+        yield _dotted(f"{outputs}, but requant.lanes gives the codes of one plane at a time", "ports", "outputs")
+    if ports.get("constants", 2) > 2 and value["array"]["inputs"] <= BEAT:
+        text = "the third one is that of odd planes, which an array of 8 inputs does not have"
+        yield _dotted(text, "ports", "constants")
+    port = value.get("memory_port")
+    if port and (cycles := port["refresh_cycles"]) >= port["refresh_period"]:
+        text = f"{cycles}, expected fewer than refresh_period, {port['refresh_period']}"
+        yield _dotted(text, "memory_port", "refresh_cycles")
+
+
+def _array(value: Mapping[str, Any]) -> Iterator[Problem]:
+    array, dsp, each, has = value["array"], value["dsp"], value["macs_per_dsp"], value["resources"]["dsp"]
+    macs, inputs, chain = array["inputs"] * array["outputs"] * array["lanes"], array["inputs"], array["chain"]
     logic = dsp.get("logic", 0)
-    if macs != (dsp["array"] + logic) * value["macs_per_dsp"]:
+    if macs != (dsp["array"] + logic) * each:
         but = f", of which {logic} are look-up tables" if logic else ""
-        message = (
-            f"dsp.array: {macs} products a cycle take {macs / value['macs_per_dsp']:g} DSPs{but}, found {dsp['array']}"
-        )
-        raise document.error(message, ("dsp", "array"))
-    if logic % array["chain"]:
-        raise document.error(f"dsp.logic: {logic} are not whole chains of {array['chain']}", ("dsp", "logic"))
-    if dsp["array"] + dsp["requant"] > has["dsp"]:
-        raise document.error(f"dsp: {dsp['array']} + {dsp['requant']} DSPs, the part has {has['dsp']}", ("dsp",))
-    if array["inputs"] % array["chain"]:
-        message = f"array.chain: {array['inputs']} inputs are not whole chains of {array['chain']}"
-        raise document.error(message, ("array", "chain"))
+        text = f"{macs} products a cycle take {macs / each:g} DSPs{but}, found {dsp['array']}"
+        yield _dotted(text, "dsp", "array")
+    if logic % chain:
+        yield _dotted(f"{logic} are not whole chains of {chain}", "dsp", "logic")
+    if dsp["array"] + dsp["requant"] > has:
+        yield _dotted(f"{dsp['array']} + {dsp['requant']} DSPs, the part has {has}", "dsp")
+    if inputs % chain:
+        yield _dotted(f"{inputs} inputs are not whole chains of {chain}", "array", "chain")
     # the lower sum must not overflow into the upper: weights are within +-127, codes within -128..127
-    if value["macs_per_dsp"] == 2 and array["chain"] * 127 * 128 >= 1 << (array["pack_shift"] - 1):
-        message = f"array.chain: sums of {array['chain']} products do not fit {array['pack_shift']} bits"
-        raise document.error(message, ("array", "chain"))
+    if each == 2 and chain * 127 * 128 >= 1 << ((shift := array["pack_shift"]) - 1):
+        yield _dotted(f"sums of {chain} products do not fit {shift} bits", "array", "chain")
     opcodes: dict[int, str] = {}
     for kind, limits in value["tasks"].items():
-        if limits["opcode"] in opcodes:
-            message = f"tasks.{kind}: opcode {limits['opcode']} is that of {opcodes[limits['opcode']]}"
-            raise document.error(message, ("tasks", kind, "opcode"))
-        opcodes[limits["opcode"]] = kind
+        if (first := opcodes.setdefault(limits["opcode"], kind)) != kind:
+            message = f"tasks.{kind}: opcode {limits['opcode']} is that of {first}"
+            yield Problem(message, ("tasks", kind, "opcode"))
 
 
-def _check_buffers(document: Document) -> None:
-    """Refuse memories whose words are not those of the array and of the window engine."""
-    value, array = document.value, document.value["array"]
-    rows, rest = divmod(value["buffers"]["weights"]["word_bits"], 8 * array["outputs"])
+def _buffers(value: Mapping[str, Any]) -> Iterator[Problem]:
+    """Yield memories whose words are not those of the array and of the window engine."""
+    array, buffers, window = value["array"], value["buffers"], value["window"]
+    one = 8 * array["outputs"]
+    rows, rest = divmod(buffers["weights"]["word_bits"], one)
     if rest or rows not in (1, 2) or array["inputs"] % (rows * array["chain"]):
-        one = 8 * array["outputs"]
-        message = (
-            f"buffers.weights.word_bits: expected {one}, the weights of an input, or {2 * one}, of two chains' inputs"
-        )
-        raise document.error(message, ("buffers", "weights", "word_bits"))
+        text = f"expected {one}, the weights of an input, or {2 * one}, of two chains' inputs"
+        yield _dotted(text, "buffers", "weights", "word_bits")
     bits = value.get("wide_bits", 0) * array["outputs"]
-    if value["buffers"]["accumulators"]["word_bits"] < bits:
-        message = f"buffers.accumulators.word_bits: {array['outputs']} sums of wide_bits have {bits} bits"
-        raise document.error(message, ("buffers", "accumulators", "word_bits"))
-    window, pool = value["window"], value["buffers"]["pool"]["word_bits"]
-    if window["write_bytes"] != window["read_bytes"]:
-        message = f"window: it writes {window['write_bytes']} bytes a cycle, expected as many as it reads, {window['read_bytes']}"
-        raise document.error(message, ("window", "write_bytes"))
-    if pool != 16 * window["read_bytes"]:
-        message = f"buffers.pool.word_bits: {pool}, expected 16 for each of {window['read_bytes']} channels"
-        raise document.error(message, ("buffers", "pool", "word_bits"))
+    if buffers["accumulators"]["word_bits"] < bits:
+        text = f"{array['outputs']} sums of wide_bits have {bits} bits"
+        yield _dotted(text, "buffers", "accumulators", "word_bits")
+    reads, writes, pool = window["read_bytes"], window["write_bytes"], buffers["pool"]["word_bits"]
+    if writes != reads:
+        message = f"window: it writes {writes} bytes a cycle, expected as many as it reads, {reads}"
+        yield Problem(message, ("window", "write_bytes"))
+    if pool != 16 * reads:
+        yield _dotted(f"{pool}, expected 16 for each of {reads} channels", "buffers", "pool", "word_bits")
 
 
-def _check_memory_port(document: Document) -> None:
-    """Refuse a memory that is refreshed all the time."""
-    port = document.value.get("memory_port")
-    if port and port["refresh_cycles"] >= port["refresh_period"]:
-        cycles, period = port["refresh_cycles"], port["refresh_period"]
-        message = f"memory_port.refresh_cycles: {cycles}, expected fewer than refresh_period, {period}"
-        raise document.error(message, ("memory_port", "refresh_cycles"))
-
-
-def _check_names(document: Document, place: Pointer) -> None:
-    items: Any = document.value
-    for key in place:
-        items = items[key]
-    seen = set()
+def _twins(items: Sequence[Mapping[str, Any]], place: Pointer) -> Iterator[Problem]:
+    names = set()
     for i, item in enumerate(items):
-        if item["name"] in seen:
-            raise document.error(f"{place[0]}: the name {item['name']!r} is here twice", (*place, i, "name"))
-        seen.add(item["name"])
+        if item["name"] in names:
+            yield Problem(f"{place[0]}: the name {item['name']!r} is here twice", (*place, i, "name"))
+        names.add(item["name"])
 
 
-def _check_overlap(document: Document, what: str, spans: Iterable[tuple[int, int, str, Pointer]]) -> None:
-    """Refuse overlapping spans (start, length, name, pointer). Raises ParseError."""
+def _overlaps(what: str, spans: Iterable[tuple[int, int, str, Pointer]]) -> Iterator[Problem]:
+    """Yield overlapping spans (start, length, name, pointer)."""
     end, last = 0, ""
-    for start, length, name, place in sorted(spans, key=lambda s: s[0]):
+    for start, length, name, place in sorted(spans, key=itemgetter(0)):
         if start < end:
-            raise document.error(f"{what}: {name!r} overlaps {last!r}", place)
+            yield Problem(f"{what}: {name!r} overlaps {last!r}", place)
         end, last = start + length, name
