@@ -10,8 +10,7 @@ from ..errors import ChaiError, ParseError, PluginError
 from ..graph import Composed
 from ..limits import limits
 from ..plugins.arguments import resolve
-from ..plugins.composed.builder import ComposedPart, parts_of
-from ..plugins.composed.definition import ComposedType
+from ..plugins.composed import ComposedPart, ComposedType, parts_of
 from ..plugins.definition import Definition
 from ..plugins.fields import CustomParams
 from ..plugins.loading import lookup

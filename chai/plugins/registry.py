@@ -150,7 +150,7 @@ def shape(type: str) -> Callable[[Function], Function]:
 
 # Other ways to define a type, ``chai.custom.NAME``, and the modules that have them.
 FORMS: Mapping[str, str] = {
-    "compose": ".composed.definition",
+    "compose": ".composed",
     "cvlayer": ".python.opencv",
     "opencl": ".opencl.functions",
     "vitis": ".python.vitis",
