@@ -92,13 +92,13 @@ def _layer(
 
 def _custom(file: Artifact, name: str, entry: dict[str, Any], custom: Callable[[], Registry]) -> Layer:
     from ..plugins.fields import CustomParams
-    from ..plugins.layer import CustomEntry, make  # which few files need
+    from ..plugins.layer import make  # which few files need
 
     about = file.of(entry["custom"], {"type": str, "version": str, "values": dict}, name)
     params = file.restore(CustomParams, entry.get("params", {}), f"layer {name!r}")
     values = {k: tuple(v) if isinstance(v, list) else (v,) for k, v in about["values"].items()}
     key, network = about["type"], file.get("name", str)
-    layer = make(custom(), CustomEntry(network, name, entry["type"], key, params, lambda: values), True)
+    layer = make(custom(), network, name, entry["type"], key, params, lambda: values, True)
     assert layer is not None
     if layer.custom.version != about["version"]:
         there, here = (v or "(none)" for v in (about["version"], layer.custom.version))

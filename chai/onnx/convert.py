@@ -226,7 +226,7 @@ class Converter:
     def _custom(self, record: NodeRecord) -> None:
         """Add the custom layer of a node: attributes are its named arguments, constants its trained parameters."""
         from ..plugins.fields import CustomParams
-        from ..plugins.layer import CustomEntry, make  # which few networks need
+        from ..plugins.layer import make  # which few networks need
 
         bottoms = [self.draft.blobs[name] for name in record.inputs if name and name not in self.draft.constants]
         tops = [name for name in record.outputs if name]
@@ -239,8 +239,8 @@ class Converter:
             return {key: _listed(record.attributes.value(key)) for key in record.attributes.names()}
 
         network = self.model.name or self.model.path
-        entry = CustomEntry(network, name, record.operator, record.operator, CustomParams(), values)
-        layer = make(self.registry, entry, False)
+        operator = record.operator
+        layer = make(self.registry, network, name, operator, operator, CustomParams(), values, False)
         assert layer is not None
         layer.blobs = [blob.load() for blob in blobs]
         self.draft.enter(layer, bottoms, tops, blobs)

@@ -166,15 +166,14 @@ def _make(message: Message, custom: Registry, network: str, phase: str) -> Layer
     with _located(message):
         if cls is None:
             from ..plugins.fields import CustomParams
-            from ..plugins.layer import CustomEntry, make  # which few networks need
+            from ..plugins.layer import make  # which few networks need
 
             params = fill(CustomParams, message.get("xcustom_param"))
             code = None if flagged else message.get("python_param")
             key = type if code is None else f"{code.get('module', '')}.{code.get('layer', '')}"
             phase_number = PHASES.index(message.get("phase", phase))
             fields = partial(parameters, message, {"phase": (phase_number,)} if code is not None else {})
-            entry = CustomEntry(network, name, type, key, params, fields)
-            layer = make(custom, entry, flagged)
+            layer = make(custom, network, name, type, key, params, fields, flagged)
             if layer is None:
                 what, hint = f"layer {name!r}: type {type!r} has no definition here", _near(type)
                 if code is not None:

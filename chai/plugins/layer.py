@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 from .. import layers
 from ..blob import Array, Shape, shape_of, show
@@ -299,24 +299,21 @@ class CustomLayer(Layer):
         return failure.RunningLayer(self.network, self.name, self.key, *counts, bool(self.blobs), method)
 
 
-class CustomEntry(NamedTuple):
-    """A layer of a custom type as the file of a network has it.
+def make(
+    registry: Registry,
+    network: str,
+    name: str,
+    type: str,
+    key: str,
+    params: CustomParams,
+    fields: Callable[[], Mapping[str, tuple[Any, ...]]],
+    flagged: bool,
+) -> CustomLayer | None:
+    """Return the layer of a registered type; None for an unregistered type that was not flagged user_defined_layer.
 
     ``key``     name of its definition: its type, or module.class of a Python layer of Caffe
     ``fields``  returns the values in the layer's own ``*_param`` messages, by field name
     """
-
-    network: str
-    name: str
-    type: str
-    key: str
-    params: CustomParams
-    fields: Callable[[], Mapping[str, tuple[Any, ...]]]
-
-
-def make(registry: Registry, entry: CustomEntry, flagged: bool) -> CustomLayer | None:
-    """Return the layer of a registered type; None for an unregistered type that was not flagged user_defined_layer."""
-    network, name, type, key, params, fields = entry
     custom = lookup(registry, key)
     if custom is not None:
         if not isinstance(custom, CustomType):
