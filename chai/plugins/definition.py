@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
@@ -323,6 +323,34 @@ def plain_type(type: str, function: Function | Definition) -> Definition:
     if isinstance(function, Definition):
         return function
     return CustomType(type, function, hasattr(function, "py_func"), CustomOptions())
+
+
+def type_of_class(
+    type: str,
+    owner: Any,
+    methods: Sequence[str],
+    function: Function,
+    options: CustomOptions,
+    shape: Function | None = None,
+) -> CustomType:
+    """Return a type whose ``function`` and ``shape`` function call the methods of a user's class.
+
+    Errors name the place of the last of ``methods``. Raises PluginError if the class lacks one.
+    """
+    name = getattr(owner, "__name__", repr(owner))
+    missing = [method for method in methods if not callable(getattr(owner, method, None))]
+    if missing or not hasattr(owner, "__mro__"):
+        what = f"class {name} has no method {missing[0]}" if missing else f"{name} is no class"
+        raise PluginError(f"custom type {type!r}: {what}", hint=f"expected a class with {' and '.join(methods)}")
+    place = place_of(getattr(owner, methods[-1]))
+    function.__dict__["place"] = place
+    function.__module__ = owner.__module__  # decides who gets the type: all networks, or the one that loads this module
+    custom = CustomType(type, function, False, options)
+    custom.__doc__, custom.__name__ = owner.__doc__, name
+    if shape is not None:
+        shape.__dict__["place"] = place
+        custom.shape(shape)
+    return custom
 
 
 def parameters(function: Function) -> list[str]:

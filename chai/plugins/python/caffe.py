@@ -13,8 +13,7 @@ from typing import Any
 from ...blob import Shape, show
 from ...util.lazy_numpy import np
 from ...util.sharing import Turn
-from ..definition import Arity, CustomOptions, CustomType
-from . import classes
+from ..definition import Arity, CustomOptions, CustomType, type_of_class
 from .blob import Blob, BlobVec
 
 METHODS = ("setup", "reshape", "forward")
@@ -70,7 +69,7 @@ def type_of(cls: type, key: str, version: str = "") -> CustomType:
 
     dynamic = _reshapes_tops(cls)
     options = CustomOptions(args={"param_str": "", "phase": 1}, override=False, version=version)
-    custom = classes.type_of(key, cls, METHODS, forward, options, shape)
+    custom = type_of_class(key, cls, METHODS, forward, options, shape)
     custom.arity = Arity(dynamic=dynamic, renews=not dynamic, bottoms=(0, None))
     custom.turn, custom.renew = TURN, _renew
     return custom

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from ...util.sharing import Mutex
-from ..definition import CustomOptions, type_name
+from ..definition import CustomOptions, type_name, type_of_class
 from ..registry import REGISTRY, enter
-from .classes import type_of
 
 T = TypeVar("T", bound=type)
 
@@ -36,7 +35,7 @@ def cvlayer(type: str, *, version: str = "", replace: bool = False) -> Callable[
             return _object(x, cls, params).shapes(x)
 
         options = CustomOptions(args={"params": dict}, override=True, version=version)
-        enter(type_of(type, cls, ("getMemoryShapes", "forward"), forward, options, shape), replace)
+        enter(type_of_class(type, cls, ("getMemoryShapes", "forward"), forward, options, shape), replace)
         return cls
 
     return register

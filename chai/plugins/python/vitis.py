@@ -13,9 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...blob import Array
-from ..definition import Arity, CustomOptions, type_name
+from ..definition import Arity, CustomOptions, type_name, type_of_class
 from ..registry import enter
-from .classes import type_of
 
 T = TypeVar("T", bound=type)
 
@@ -44,7 +43,7 @@ def vitis(
             x.data["vitis"].calculate(_buffer(x.next[0], x.top[0]), inputs)
 
         options = CustomOptions(args={"params": dict}, layout=layout, override=override, version=version)
-        custom = type_of(type, cls, ("calculate",), calculate, options)
+        custom = type_of_class(type, cls, ("calculate",), calculate, options)
         custom.arity = Arity(tops=(1, 1), first_shape=True)
         enter(custom, replace)
         return cls
