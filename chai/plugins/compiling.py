@@ -21,8 +21,7 @@ from ..util.log import logger
 from ..util.private import NotPrivateError, private_folder
 from ..util.sharing import Mutex
 from .failure import ParallelError
-from .helpers import with_helpers
-from .reach import digest, is_dispatcher, names_of, options_of, reached
+from .reach import digest, is_dispatcher, names_of, options_of, reached, with_helpers
 from .xchange import COMPILED, VARYING, of_call
 
 log = logger("chai.custom")

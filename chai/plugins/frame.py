@@ -15,10 +15,10 @@ from ..fixed import Format
 from ..util.interpreter import from_signal_handler
 from ..util.lazy_numpy import np
 from ..util.log import logger
-from . import compiling, failure, helpers, selection
+from . import compiling, failure, selection
 from .definition import CustomType, Function, Implementation, place_of, takes_self
 from .fields import Called, code_fields, fixed_fields
-from .reach import digest
+from .reach import digest, plain
 from .xchange import VARYING, of_call, xChangeLayer
 
 Formats = tuple[tuple[Format, ...], tuple[Format, ...]]  # of bottoms and tops
@@ -107,7 +107,7 @@ class Frame:
         self._serial: compiling.JitFunction | None = None
         self.python: Function = function
         if compilable:
-            self.python = helpers.plain(function)
+            self.python = plain(function)
         elif hasattr(function, "bind"):  # kernels are bound to the layer and its sizes
             self.python = function.bind(self.layer, *self.seen, self._example())
         if self._jit and compiling.available():
