@@ -109,7 +109,7 @@ class Frame:
         if compilable:
             self.python = plain(function)
         elif hasattr(function, "bind"):  # kernels are bound to the layer and its sizes
-            self.python = function.bind(self.layer, *self.seen, self._example())
+            self.python = function.bind(self.layer, self._example())
         if self._jit and compiling.available():
             self.compiled = self._compile()
         elif self._jit:

@@ -100,7 +100,7 @@ def test_outputs_are_taken_by_rank(tmp_path: Path, numbers: tuple[int, int]) -> 
     (layer,) = read(write(tmp_path, text, shift=kernel))
     (stage,) = layer.stages
     ports = {p.port for p in stage.bindings if isinstance(p, Tensor)}
-    assert ports == {Port("input", 0), Port("output", 0), Port("output", 1)} and layer.ports["output"] == 2
+    assert ports == {Port("input", 0), Port("output", 0), Port("output", 1)} and layer.tops == 2
     assert stage.bindings[1] == Tensor(Port("output", 1), "BFYX") and stage.bindings[4] == Tensor(
         Port("output", 0), "BFYX"
     )

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...blob import Shape
 from ...errors import PluginError
 from ...limits import limits
 from ...util.lazy_numpy import np
 from ..definition import Arity, CustomOptions, CustomType
 from ..registry import Registry
+from ..xchange import xChangeLayer
 from . import rendering
 from .description import Buffer, Description, Given, Size, Stage, Tensor, Trained
 from .formula import DIMS, Formula, FormulaError
@@ -69,19 +69,15 @@ def _default(kind: str, text: str | None) -> Any:
 class DescriptionPlanner(Planner):
     """Planner of the stages of a description."""
 
-    def __init__(
-        self, description: Description, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape], _x: object
-    ) -> None:
-        super().__init__(description.place, layer, bottoms, tops)
+    def __init__(self, description: Description, layer: Called, x: xChangeLayer) -> None:
+        super().__init__(description.place, layer, x)
         self.stages = description.stages
-        has, writes = len(tops), description.ports["output"]
+        has, writes = len(self.shapes["output"]), description.tops
         if has != writes:
             raise self.wrong(f"its kernels write {writes} tops, the layer has {has}")
         self.works = [self._work(stage) for stage in self.stages]
         self.sources = [self._source(*pair) for pair in zip(self.stages, self.works)]
-
-    def source(self) -> str:
-        return "\n".join(self.sources)
+        self.source = "\n".join(self.sources)
 
     def plan(self) -> LaunchPlan:
         plan = LaunchPlan()
@@ -161,7 +157,7 @@ class DescriptionPlanner(Planner):
             return plan.buffer(self._bytes(binding, stage))
         if isinstance(binding, Tensor):
             return self.blob(plan, binding.port, DIMS if binding.format == "ANY" else binding.format)
-        blobs = self.trained()
+        blobs = self.x.custom_float_params
         if binding.blob >= len(blobs):
             what = f"{binding.name}: the layer has {len(blobs)} trained parameters"
             raise self.wrong(what, "was its caffemodel loaded?", stage.place)

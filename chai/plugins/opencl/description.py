@@ -128,7 +128,7 @@ class Description:
         )
 
     @property
-    def ports(self) -> dict[str, int]:
-        """Return the number of bottoms and tops that its kernels use."""
-        tensors = [b.port for stage in self.stages for b in stage.bindings if isinstance(b, (Tensor, Size))]
-        return {s: max((p.number + 1 for p in tensors if p.side == s), default=0) for s in ("input", "output")}
+    def tops(self) -> int:
+        """Return the number of tops that its kernels use."""
+        ports = [b.port for stage in self.stages for b in stage.bindings if isinstance(b, (Tensor, Size))]
+        return max((port.number + 1 for port in ports if port.side == "output"), default=0)

@@ -10,7 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ...blob import Shape
 from ...errors import PluginError
 from ...graph import OutputKind
 from ...limits import limits
@@ -144,17 +143,10 @@ class FunctionPlanner(Planner):
     """Planner of the kernel that is selected for these sizes and numbers."""
 
     def __init__(
-        self,
-        declaration: KernelDeclaration,
-        source: tuple[str, str],
-        place: str,
-        layer: Called,
-        bottoms: Sequence[Shape],
-        tops: Sequence[Shape],
-        x: xChangeLayer,
+        self, declaration: KernelDeclaration, source: tuple[str, str], place: str, layer: Called, x: xChangeLayer
     ) -> None:
-        super().__init__(place, layer, bottoms, tops)
-        self.x, self.kernels, self.texts = x, kernels(source[1]), [source]
+        super().__init__(place, layer, x)
+        self.kernels, self.source = kernels(source[1]), rendering.plain([source])
         self.entry, self.options = self._selected(declaration.select)
         scalars = self._called(declaration.scalars) if declaration.scalars is not None else {}
         if not isinstance(scalars, Mapping):
@@ -163,18 +155,15 @@ class FunctionPlanner(Planner):
         sizes, local = (self._sizes(each) for each in (declaration.global_size, declaration.local_size))
         if not sizes or len(sizes) > 3 or (local and len(local) != len(sizes)) or min((*sizes, *local)) < 1:
             raise self.wrong(f"global_size {sizes}, local_size {local}: expected one to three sizes, each at least 1")
-        self.check(self.texts, sizes, local)
+        self.check([source], sizes, local)
         self.work = sizes, local
-
-    def source(self) -> str:
-        return rendering.plain(self.texts)
 
     def plan(self) -> LaunchPlan:
         plan = LaunchPlan(dtype=self.x.in_ptrs[0].dtype.name)
         parameters = self.kernels[self.entry]
         memory = iter(self._memory(plan, [p for p in parameters if p.pointer or p.image]))
         arguments = tuple(next(memory) if p.pointer or p.image else self._scalar(p) for p in parameters)
-        launch = Launch(self.entry, self.source(), self.options, arguments, *self.work, None, self.place)
+        launch = Launch(self.entry, self.source, self.options, arguments, *self.work, None, self.place)
         plan.launches.append(launch)
         return plan
 
@@ -225,7 +214,7 @@ class FunctionPlanner(Planner):
     def _memory(self, plan: LaunchPlan, parameters: list[KernelParameter]) -> list[Mapping[str, Any]]:
         """Return the arguments for pointers and images: bottoms, trained parameters, tops."""
         inputs, outputs = len(self.shapes["input"]), len(self.shapes["output"])
-        trained = self.trained()
+        trained = self.x.custom_float_params
         wanted = len(parameters) - inputs - outputs
         if wanted not in (0, len(trained)):
             has = f"bottoms {inputs}, trained parameters {len(trained)}, tops {outputs}"

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from ...blob import Array, Shape, show
+from ...blob import Array, show
 from ...env import env
 from ...errors import PluginError
 from ...util.lazy_numpy import np
@@ -41,7 +41,7 @@ class Kernels:
     """The function of a custom type that is computed by kernels.
 
     ``place``    path:line of what describes them
-    ``planner``  makes their Planner for a layer, the shapes of its bottoms and tops, and x for these
+    ``planner``  makes their Planner for a layer, and x for the shapes of its bottoms and tops
     ``parts``    texts and functions that decide what is compiled and how it is run
     """
 
@@ -58,9 +58,9 @@ class Kernels:
     def __call__(self, x: xChangeLayer) -> None:
         raise PluginError(f"{self.place}: a kernel runs as part of a layer only", hint="chai.run_layer")
 
-    def bind(self, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape], x: xChangeLayer) -> Bound:
-        """Return the function for a layer with inputs of these shapes. Raises PluginError for what does not fit."""
-        return Bound(self._planner(layer, bottoms, tops, x))
+    def bind(self, layer: Called, x: xChangeLayer) -> Bound:
+        """Return the function for a layer with inputs of the shapes of x. Raises PluginError for what does not fit."""
+        return Bound(self._planner(layer, x))
 
 
 class Bound:
@@ -79,7 +79,7 @@ class Bound:
 
     def opencl_source(self) -> str:
         """Return what is compiled."""
-        return self._planner.source()
+        return self._planner.source
 
     @cached_property
     def plan(self) -> LaunchPlan:

@@ -9,11 +9,12 @@ from functools import cached_property
 from math import prod
 from typing import TYPE_CHECKING, Any
 
-from ...blob import Array, Shape
+from ...blob import Array
 from ...errors import PluginError
 from ...limits import limits
 from ...util.lazy_numpy import np
 from ..failure import report
+from ..xchange import xChangeLayer
 from . import half
 from .description import Port
 from .formula import DIMS
@@ -77,23 +78,23 @@ class LaunchPlan:
 
 
 class Planner(ABC):
-    """Source and plan of a layer's kernels for its sizes; creating one refuses sizes that do not fit, with PluginError.
+    """Source and plan of a layer's kernels for the sizes of ``x``; creating one refuses those that do not fit, with PluginError.
 
-    ``place`` is path:line of what describes them, for errors.
+    ``place``   path:line of what describes them, for errors
+    ``source``  what is compiled, of all kernels
     """
 
-    def __init__(self, place: str, layer: Called, bottoms: Sequence[Shape], tops: Sequence[Shape]) -> None:
-        self.place, self.layer = place, layer
-        self.shapes = {"input": bottoms, "output": tops}
-        self.values = layer.named(bottoms, tops)
+    source: str
+
+    def __init__(self, place: str, layer: Called, x: xChangeLayer) -> None:
+        self.place, self.layer, self.x = place, layer, x
+        sides = {"input": x.input_dims, "output": x.output_dims}
+        self.shapes = {side: [tuple(map(int, dims)) for dims in blobs] for side, blobs in sides.items()}
+        self.values = layer.named(*self.shapes.values())
         try:
             self.dims = {Port(s, i): dims(shape) for s, blobs in self.shapes.items() for i, shape in enumerate(blobs)}
         except ValueError as error:
             raise self.wrong(str(error)) from None
-
-    @abstractmethod
-    def source(self) -> str:
-        """Return what is compiled, of all kernels."""
 
     @abstractmethod
     def plan(self) -> LaunchPlan:
@@ -115,11 +116,6 @@ class Planner(ABC):
             if size % part:
                 raise self.wrong(f"global work size {size} is no multiple of the local one, {part}", place=place)
         half.check(texts, lambda reason, hint: self.wrong(reason, hint, place))
-
-    def trained(self) -> tuple[Array, ...]:
-        """Return the layer's trained parameters, flat."""
-        blobs: tuple[Array, ...] = self.layer.constants()["custom_float_params"]
-        return blobs
 
     def blob(self, plan: LaunchPlan, port: Port, order: str) -> int:
         """Add the memory of a bottom or top, with its axes in this order; return the index of the buffer."""
