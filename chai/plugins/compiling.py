@@ -17,7 +17,7 @@ from typing import Any
 from ..blob import Array
 from ..env import env
 from ..util.interpreter import from_signal_handler
-from ..util.log import logger
+from ..util.log import logger, warn_once
 from ..util.private import NotPrivateError, private_folder
 from ..util.sharing import Mutex
 from .failure import ParallelError
@@ -176,7 +176,8 @@ def _kept(function: Any, recipe: _Recipe) -> Any:
         if not str(kept.stats.cache_path).startswith(str(folder)):  # a notebook's cell: IPython has one folder for
             raise RuntimeError("numba would keep it elsewhere")  # all options of a function, and for all helpers
     except NotPrivateError as error:
-        _warn_of_cache(str(error))
+        why = f"machine code is not read from or kept on the disk: {error}"
+        warn_once("chai.custom", f"custom layers are compiled in memory, {why}")
         return None
     except (OSError, RuntimeError) as error:  # no writable folder, or code without a file
         log.info("%s: compiled again in each process: %s", getattr(function, "__name__", "?"), error)
@@ -194,12 +195,6 @@ def _forgotten(dispatcher: Any) -> bool:
     for file in files:
         file.unlink(missing_ok=True)
     return True
-
-
-@lru_cache(maxsize=16)
-def _warn_of_cache(reason: str) -> None:
-    """Warn once that machine code is not cached, with the reason."""
-    log.warning("custom layers are compiled in memory, machine code is not read from or kept on the disk: %s", reason)
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from ..errors import PluginError
 from ..fixed import Format
 from ..util.interpreter import from_signal_handler
 from ..util.lazy_numpy import np
-from ..util.log import logger
+from ..util.log import warn_once
 from . import compiling, failure, selection
 from .definition import CustomType, Function, Implementation, place_of, takes_self
 from .fields import Called, code_fields, fixed_fields
@@ -22,7 +22,10 @@ from .reach import digest, plain
 from .xchange import VARYING, of_call, xChangeLayer
 
 Formats = tuple[tuple[Format, ...], tuple[Format, ...]]  # of bottoms and tops
-log = logger("chai.custom")
+WITHOUT_NUMBA = (
+    "numba is not installed: custom layers run as plain Python, about a hundred times slower for loops "
+    "(an implementation with jit=False and numpy would be taken instead)"
+)
 GUARD = 64  # elements before and after every top, which must not change
 COPIED = 4096  # elements of a top, at most, that is copied from a prepared one: that is faster than to write zeros and guards
 SMALL = 4096  # elements of an array in which argmax finds a NaN faster than the maximum does
@@ -113,7 +116,7 @@ class Frame:
         if self._jit and compiling.available():
             self.compiled = self._compile()
         elif self._jit:
-            _warn_without_numba()
+            warn_once("chai.custom", WITHOUT_NUMBA)
 
     def _compile(self, serial: bool = False) -> compiling.JitFunction:
         function = self.implementation.function
@@ -358,12 +361,3 @@ def _fits(array: Array, output: Array) -> bool:
 
 def _arranged(shape: Shape, layout: str) -> Shape:
     return (shape[0], shape[2], shape[3], shape[1]) if layout == "NHWC" and len(shape) == 4 else shape
-
-
-@cache
-def _warn_without_numba() -> None:
-    """Say so once."""
-    log.warning(
-        "numba is not installed: custom layers run as plain Python, about a hundred times slower for loops "
-        "(an implementation with jit=False and numpy would be taken instead)"
-    )

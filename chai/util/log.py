@@ -8,6 +8,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import TYPE_CHECKING, Any, cast
 
 from ..text import visible
@@ -64,3 +65,9 @@ def _visible(record: Any) -> bool:
 def logger(name: str) -> Logger:
     """Return the logger of a module of chai."""
     return cast("Logger", _Later(name))
+
+
+@cache
+def warn_once(name: str, text: str) -> None:
+    """Log a warning, once in a process."""
+    logger(name).warning("%s", text)

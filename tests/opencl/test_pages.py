@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from chai.errors import PluginError
-from chai.plugins.opencl import kernel as kernel_module
+from chai.util.log import warn_once
 
 from .common import GPU_PAGE, VPU_PAGE, cut, network, noise, runs, write
 
@@ -102,7 +102,7 @@ def test_reorg(tmp_path: Path, batch: int) -> None:
 @runs
 def test_grn(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """half is computed as float32, which is said once. Its work sizes have no batch: it runs once per image."""
-    kernel_module._once.cache_clear()
+    warn_once.cache_clear()
     kernel = cut(VPU_PAGE, "__kernel void ocl_grn(", "\n    }\n")
     assert "half" in kernel
     write(tmp_path, GRN.format(entry="ocl_grn", more="", work="X,Y"), grn=kernel)

@@ -15,6 +15,7 @@ import pytest
 import chai
 from chai.env import env
 from chai.plugins import compiling
+from chai.util.log import warn_once
 
 from .common import DATA, compiles, frame, one
 
@@ -53,7 +54,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CHAI_CACHE", str(tmp_path / "home" / "cache"))
     env.cache_clear()
     compiling._made.cache_clear()
-    compiling._warn_of_cache.cache_clear()
+    warn_once.cache_clear()
     assert sum(fresh(tmp_path).stats.cache_misses.values()) == 1
     (index,) = (tmp_path / "home" / "cache").rglob("*.nbi")
     import numba
@@ -112,9 +113,9 @@ def test_what_others_could_have_written_is_not_read(
 
 
 def test_the_reason_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    compiling._warn_of_cache.cache_clear()
+    warn_once.cache_clear()
     for _ in range(2):
-        compiling._warn_of_cache("x is a link")
+        warn_once("chai.custom", "x is a link")
     assert len(caplog.records) == 1
 
 

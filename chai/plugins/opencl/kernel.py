@@ -6,7 +6,7 @@ import itertools
 import platform
 import re
 from collections.abc import Callable, Sequence
-from functools import cache, cached_property
+from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -15,7 +15,7 @@ from ...blob import Array, show
 from ...env import env
 from ...errors import PluginError
 from ...util.lazy_numpy import np
-from ...util.log import logger
+from ...util.log import warn_once
 from ...util.sharing import forgets
 from ..reach import digest
 from ..xchange import xChangeLayer
@@ -29,7 +29,6 @@ from .worker.process import Died, Here, Process, runner
 if TYPE_CHECKING:
     from ..fields import Called
 
-log = logger("chai.opencl")
 UNWRITTEN = 0xA5  # a byte
 INSTALL = 'pip install "chai-fpga[opencl]"'
 # clang's form, and PoCL's
@@ -154,7 +153,11 @@ class Bound:
     def _run(self) -> None:
         if self._runner is None:
             self._check_installed()
-            self._tell()
+            if any(half.macros() in launch.source for launch in self.plan.launches):
+                warn_once("chai.opencl", "OpenCL: half is computed as float32")
+            if env().opencl_inprocess:
+                where = "kernels run in this process, which a wrong one ends (CHAI_OPENCL_INPROCESS)"
+                warn_once("chai.opencl", f"OpenCL: {where}")
             self._runner = self._layer.resources.of(runner)
         try:
             self._runner.run(self._number, self.plan.spec, self._memory)
@@ -210,20 +213,9 @@ class Bound:
             hint = f"pyopencl has no package for armv7l: write the layer in Python, @chai.custom({self._layer.type!r})"
         raise self._failed("its kernels need pyopencl, which is not installed", hint)
 
-    def _tell(self) -> None:
-        if any(half.macros() in launch.source for launch in self.plan.launches):
-            _once("OpenCL: half is computed as float32")
-        if env().opencl_inprocess:
-            _once("OpenCL: kernels run in this process, which a wrong one ends (CHAI_OPENCL_INPROCESS)")
-
     def __del__(self) -> None:
         if self._runner is not None:
             self._runner.drop(self._number)
-
-
-@cache
-def _once(text: str) -> None:
-    log.warning(text)
 
 
 def _words(launch: Launch, plan: LaunchPlan) -> str:
