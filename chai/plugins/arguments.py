@@ -22,6 +22,7 @@ from ..util.lazy_numpy import np
 
 LARGEST = 2**53  # a whole number that float64 has exactly
 KINDS = (int, float, bool, str, tuple)
+TRUTHS = {"true": True, "1": True, "false": False, "0": False}
 _DIM = r"[IO]\.[BFYX]"
 
 
@@ -64,7 +65,8 @@ def resolve(
     Raises PluginError (without a layer's name) for a missing or invalid value.
     """
     wanted = {name: default for name, default in args.items() if not is_size(default)}
-    numbers, texts = list(floats), list(strings)
+    numbers: list[Any] = [*floats]
+    texts: list[Any] = [*strings]
     values: dict[str, Any] = {}
     for name, default in wanted.items():
         kind = default if isinstance(default, type) else type(default)
@@ -72,12 +74,11 @@ def resolve(
         if kind is dict:
             values[name] = _every(name, fields)
             continue
-        if kind is str:
-            value = texts.pop(0) if texts else fields.get(name, (None,))[-1]
-        elif kind is tuple:
+        if kind is tuple:
             value, numbers = (tuple(numbers) or fields.get(name)), []
         else:
-            value = numbers.pop(0) if numbers else fields.get(name, (None,))[-1]
+            listed = texts if kind is str else numbers
+            value = listed.pop(0) if listed else fields.get(name, (None,))[-1]
         if value is None:
             if isinstance(default, type):
                 raise PluginError(
@@ -110,12 +111,12 @@ def _converted(name: str, value: Any, kind: type) -> Any:
         if kind is str:
             return str(value)
         if kind is bool:
-            return bool(value) if not isinstance(value, str) else _truth(value)
+            return TRUTHS[value.lower()] if isinstance(value, str) else bool(value)
         number = _number(value)
         if kind is int and number != int(number):
             raise ValueError
         return kind(number)
-    except (ValueError, OverflowError, TypeError):  # a compiled network may have any JSON
+    except (ValueError, OverflowError, TypeError, KeyError):  # a compiled network may have any JSON
         expected = {int: "a whole number", float: "a number", bool: "true or false", tuple: "numbers"}[kind]
         raise PluginError(f"argument {name!r}: expected {expected}, found {value!r}") from None
 
@@ -126,9 +127,3 @@ def _number(value: Any) -> float:
         return float(value)
     except ValueError:
         return float(value.rstrip("fF"))
-
-
-def _truth(text: str) -> bool:
-    if text.lower() in ("true", "false", "1", "0"):
-        return text.lower() in ("true", "1")
-    raise ValueError

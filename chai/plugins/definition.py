@@ -142,7 +142,7 @@ class Definition:
     def __init__(self, type: str, function: Function, options: CustomOptions) -> None:
         self.type = type_name(type)
         self.function = function
-        self.options = options
+        self.options, self.version = options, options.version
         self.args = _copied(options.args)
         self.place = place_of(function)
         self.__doc__ = function.__doc__
@@ -150,11 +150,6 @@ class Definition:
         problem = check_declared(self.args)
         if problem:
             raise self._bad(f"args: {problem}", 'args={"num_output": int, "slope": 0.5}')
-
-    @property
-    def version(self) -> str:
-        """The author's version number, or ""."""
-        return self.options.version
 
     def __repr__(self) -> str:
         return visible(f"<custom layer type {self.type!r}, {self.place}>")

@@ -101,7 +101,10 @@ class Frame:
         self.implementation = implementation
         self._jit = self.layer.jit and compilable
         self._type = np.dtype(implementation.dtype)
-        self.static = self._fields()
+        inputs, outputs = ([_arranged(s, implementation.layout) for s in shapes] for shapes in self.seen)
+        codes = {} if self.formats is None else code_fields(*self.formats)
+        # the fields of x, without those of a call
+        self.static = {**fixed_fields(self.layer, inputs, outputs), **self.layer.constants(), **codes}
         self.around = self._around()
         zeros = [f.zero for f in self.formats[1]] if self.formats is not None else [0] * len(self.tops)
         arranged = [_arranged(shape, implementation.layout) for shape in self.tops]
@@ -161,12 +164,6 @@ class Frame:
         return arrays
 
     # -- x
-
-    def _fields(self) -> dict[str, Any]:
-        """Return the fields of x, without those of a call."""
-        inputs, outputs = ([_arranged(s, self.implementation.layout) for s in shapes] for shapes in self.seen)
-        codes = {} if self.formats is None else code_fields(*self.formats)
-        return {**fixed_fields(self.layer, inputs, outputs), **self.layer.constants(), **codes}
 
     def _one_image(self, shapes: tuple[Shape, ...]) -> tuple[Shape, ...]:
         if not self.options.per_image:

@@ -143,8 +143,10 @@ class CustomLayer(Layer):
 
     def _shapes(self, bottoms: tuple[Shape, ...]) -> tuple[Shape, ...]:
         count = max(len(self.tops), 1)
-        if self.strict:
-            self._check_strict()
+        if self.strict and len(self.tops) > 1:
+            raise self.wrong(f"EP075: {len(self.tops)} tops, CHaiDNN takes one", hint="leave strict out")
+        if self.strict and self.in_place:
+            raise self.wrong("EP073: it works in place, which CHaiDNN does not take", hint="leave strict out")
         dims = self.params.top_dim
         if self.custom.shape_rule is None:
             if not dims and self.custom.arity.first_shape:
@@ -182,12 +184,6 @@ class CustomLayer(Layer):
         x = xChangeLayer({**fixed_fields(self, bottoms, ()), **constants(self.blobs), "data": self._data})
         result = failure.run(self.where, lambda: rule(*self.custom.call(rule, x, self.named(bottoms, ()))), rule)
         return result, x
-
-    def _check_strict(self) -> None:
-        if len(self.tops) > 1:
-            raise self.wrong(f"EP075: {len(self.tops)} tops, CHaiDNN takes one", hint="leave strict out")
-        if self.in_place:
-            raise self.wrong("EP073: it works in place, which CHaiDNN does not take", hint="leave strict out")
 
     # -- running
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from .. import layers
 from ..env import env
@@ -128,15 +128,12 @@ def _class(types: registry.Registry, key: str) -> Definition | None:
         if file is not None:
             into = registry.REGISTRY if types is registry.REGISTRY else _own_types[folder]
             _load_file(file, into, folder)
-            return into.types.get(key) or _absent(file, name, into)
+            if key not in into.types:
+                has = [type.rpartition(".")[2] for type in into.files[file][1]]
+                what = f"{file} has no class {name!r} of Python layers, derived from caffe.Layer"
+                raise PluginError(what, hint=did_you_mean(name, has))
+            return into.types[key]
     return None
-
-
-def _absent(file: Path, name: str, types: registry.Registry) -> NoReturn:
-    has = [type.rpartition(".")[2] for type in types.files[file][1]]
-    raise PluginError(
-        f"{file} has no class {name!r} of Python layers, derived from caffe.Layer", hint=did_you_mean(name, has)
-    )
 
 
 def load_custom(place: str | Path) -> Extension:
@@ -194,29 +191,25 @@ def _types_of(source: Any) -> Mapping[str, Definition]:
         source = {f"{source.__module__}.{source.__name__}": source}
     if isinstance(source, (ModuleType, type)):
         return _types_inside(source)
-    if isinstance(source, Mapping):
-        return {type: _definition(type, function) for type, function in source.items()}
     if isinstance(source, Definition):
         return {source.type: source}
-    if callable(source):
-        return _type_of_function(source)
-    raise PluginError(
-        f"custom={source!r}: expected a .py file, a folder, a module, a function, or {{type: function}}",
-        hint='custom="my_layers.py", or custom={"gemm": function}',
-    )
+    if callable(source) and not isinstance(source, Mapping):
+        type_ = getattr(source, "__name__", "")
+        if not type_.isidentifier():  # a lambda, or an object without a name
+            raise PluginError(f"custom={source!r}: it has no name to be its type", hint="custom={type: function}")
+        source = {type_: source}
+    if not isinstance(source, Mapping):
+        raise PluginError(
+            f"custom={source!r}: expected a .py file, a folder, a module, a function, or {{type: function}}",
+            hint='custom="my_layers.py", or custom={"gemm": function}',
+        )
+    return {type: _definition(type, function) for type, function in source.items()}
 
 
 def _definition(type: Any, function: Any) -> Definition:
     if not isinstance(type, str) or not type:
         raise PluginError(f"custom={{{type!r}: ...}}: expected the layer's type as text", hint='{"gemm": function}')
     return python.caffe.type_of(function, type) if python.caffe.is_layer(function) else plain_type(type, function)
-
-
-def _type_of_function(function: Callable[..., Any]) -> Mapping[str, Definition]:
-    type = getattr(function, "__name__", "")
-    if not type.isidentifier():  # a lambda, or an object without a name
-        raise PluginError(f"custom={function!r}: it has no name to be its type", hint="custom={type: function}")
-    return {type: plain_type(type, function)}
 
 
 def _types_in(place: Path) -> Mapping[str, Definition]:
@@ -346,7 +339,6 @@ def _load_entry(entry: EntryPoint) -> None:
     except Exception as error:
         if from_signal_handler(error):
             raise
-        raise PluginError(
-            f"custom layers: the entry point {entry.name} ({entry.value}) cannot be loaded: {type(error).__name__}: {error}",
-            hint="uninstall the package or repair it",
-        ) from error
+        what = f"custom layers: the entry point {entry.name} ({entry.value}) cannot be loaded"
+        hint = "uninstall the package or repair it"
+        raise PluginError(f"{what}: {type(error).__name__}: {error}", hint=hint) from error
