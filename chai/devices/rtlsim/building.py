@@ -2,7 +2,7 @@
 
 Amaranth -> RTLIL -> yosys (``pyosys``) -> C++ of CXXRTL, or Verilog and C++ of Verilator -> a C++ compiler. CXXRTL compiles
 small designs sooner, and writes waves; Verilator is several times as fast, and of a large design the first, too. A design is
-compiled once (``cache.py``).
+compiled once.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import Any
 from ...errors import DeviceError
 from ...util.interpreter import Uncollected
 from . import cxxrtl, verilator
-from .cache import kept
-from .tools import EXTRA, FLAGS, HARNESS, compiler, missing, release
+from .tools import EXTRA, FLAGS, HARNESS, compiler, kept, missing, release
 
 # "waves" can write every wire into a file; it takes longer to compile
 SIMULATORS: dict[str, Callable[[str, Path, Sequence[str]], Path]] = {

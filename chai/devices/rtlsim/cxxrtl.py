@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ...errors import DeviceError
-from .cache import compiled
-from .tools import HARNESS, package, ports, run, yosys
+from .tools import HARNESS, compiled, package, ports, run, yosys
 
 _LOOPS = re.compile(r"contains feedback arcs through wires:\n((?:  \S.*\n)+)")
 

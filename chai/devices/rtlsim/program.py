@@ -28,9 +28,8 @@ from ..base import Device, Program, Ran
 from ..placed import PAGE, PlacedProgram, SimulatedBuffers, check_hardware
 from .accelerator import Accelerator
 from .building import fastest, rtlil
-from .cache import forget, kept
 from .simulation import Simulation
-from .tools import EXTRA, missing
+from .tools import EXTRA, forget, kept, missing
 
 LATENCY = 150  # cycles from an address to its first beat, where the manifest does not say
 KEPT = 16  # generated accelerators, of megabytes each: each change of chai's sources makes others

@@ -10,8 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from ...errors import DeviceError
-from .cache import compiled
-from .tools import HARNESS, package, ports, release, run, yosys
+from .tools import HARNESS, compiled, package, ports, release, run, yosys
 
 OPTIONS = [
     "--cc", "-O3", "--x-assign", "fast", "--x-initial", "unique", "--no-assert", "--no-timing", "-Wno-fatal", "-Wno-lint",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chai.devices.rtlsim import building, cache
+from chai.devices.rtlsim import building, tools
 from chai.env import env
 from chai.errors import DeviceError
 
@@ -62,7 +62,7 @@ def test_what_designs_share_is_compiled_once(compiler: Path, tmp_path: Path) -> 
     log = tmp_path / "log"
     compiler.write_text(f'#!/bin/sh\necho "$@" >> {log}\necho code > part.o\n')
     command, source = [str(compiler)], tmp_path / "shared.cpp"
-    paths = [cache.compiled(command, source, ["-Ihere"], version) for version in ("5.1", "5.1", "5.2")]
+    paths = [tools.compiled(command, source, ["-Ihere"], version) for version in ("5.1", "5.1", "5.2")]
     assert paths[0] == paths[1] != paths[2] and Path(paths[0]).read_text() == "code\n"
     calls = [line for line in log.read_text().splitlines() if line != "--version"]
     assert calls == [f"-Ihere -c {source} -o part.o"] * 2
