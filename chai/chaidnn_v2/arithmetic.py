@@ -19,10 +19,9 @@ from ..tasks.eltwise import Eltwise
 from ..tasks.unsupported import Unsupported
 from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np
-from .normalize import normalize
+from .host import normalize, softmax
 from .pool import ChaidnnPoolLimits
 from .registers import Converted, wrapped
-from .softmax import softmax
 
 SHIFT = 22  # bits that are shifted out of the product in a Xilinx format
 BIAS = 22  # bits of a Xilinx bias below an output step: 8 in its table, 14 more when it is added

@@ -14,9 +14,8 @@ from hypothesis import given, settings
 from chai.chaidnn_v2.affine import ChaidnnAffine
 from chai.chaidnn_v2.argmax import ChaidnnArgMax
 from chai.chaidnn_v2.conv import ChaidnnConv
-from chai.chaidnn_v2.normalize import normalize
+from chai.chaidnn_v2.host import normalize, softmax, table
 from chai.chaidnn_v2.pool import ChaidnnPool
-from chai.chaidnn_v2.softmax import softmax, table
 from chai.fixed import Format, Requantization
 from chai.tasks import Task
 from chai.tasks.window import Window
