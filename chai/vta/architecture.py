@@ -43,29 +43,17 @@ class Facts:
     bitstreams: tuple[Bitstream, ...]
 
 
-def facts(value: Mapping[str, Any]) -> Facts:
-    """Return the facts of a manifest that is valid by its schema."""
-    machine, queues = value["machine"], value["machine"]["queues"]
-    depths = tuple(machine["memories"][memory.name.lower()] for memory in Memory)
-    bitstreams = tuple(Bitstream(**each) for each in value["bitstreams"])
-    bytes_per_cycle = value["memory_mb_per_s"] / value["clock_mhz"]
-    return Facts(
-        Machine(machine["encoding"], depths, queues["instructions"], queues["tokens"]),
-        Rates(**machine["cycles"], bytes=bytes_per_cycle),
-        value["fclk"],
-        value["registers"],
-        bitstreams,
-    )
-
-
 def sections(value: Mapping[str, Any]) -> dict[str, Any]:
     """Return the sections of an Overlay that only the array has, as far as anything outside it reads them."""
-    vta = facts(value)
+    stated, bitstreams = value["machine"], tuple(Bitstream(**each) for each in value["bitstreams"])
+    depths = tuple(stated["memories"][memory.name.lower()] for memory in Memory)
+    machine = Machine(stated["encoding"], depths, **stated["queues"])
+    rates = Rates(**stated["cycles"], bytes=value["memory_mb_per_s"] / value["clock_mhz"])
     buffers = ("input", Memory.INP), ("weights", Memory.WGT), ("accumulators", Memory.ACC), ("pool", Memory.ACC)
     block = {"banks": 1, "copies": 1, "memory": "block"}
     no_record = {"version": 1, "bytes": 4, "endian": "little", "fields": []}
     return {
-        "machine": vta,
+        "machine": Facts(machine, rates, value["fclk"], value["registers"], bitstreams),
         "vlnv": "",
         "resources": {"dsp": 0, "block_ram": 0, "ultra_ram": 0},
         "array": {"inputs": BLOCK, "outputs": BLOCK, "lanes": 1, "chain": 1, "pack_shift": 0},
@@ -74,10 +62,9 @@ def sections(value: Mapping[str, Any]) -> dict[str, Any]:
         "accumulator_bits": 25,
         "requant": {"mult_bits": LEFT + 1, "shift_max": LEFT + RIGHT, "lanes": BLOCK},
         "window": {"read_bytes": BLOCK, "write_bytes": BLOCK},
-        "overhead": {"task_cycles": 0, "tile_cycles": vta.rates.start},
+        "overhead": {"task_cycles": 0, "tile_cycles": rates.start},
         "buffers": {
-            name: {"word_bits": 8 * ENTRY_BYTES[memory], "depth": vta.machine.depths[memory], **block}
-            for name, memory in buffers
+            name: {"word_bits": 8 * ENTRY_BYTES[memory], "depth": depths[memory], **block} for name, memory in buffers
         },
         "tasks": {kind: {"opcode": i + 1, **limits} for i, (kind, limits) in enumerate(value["tasks"].items())},
         "registers": {"window": 4096, "errors": [], "list": []},
