@@ -6,7 +6,7 @@ port of another width delivers parts of words, or words from elsewhere, and no e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from xml.etree import ElementTree
@@ -14,43 +14,39 @@ from xml.etree import ElementTree
 from .memory import answering
 
 
-class MemoryPort(NamedTuple):
-    """A memory port: its ``registers``, and the parameters of the handoff that say whether it is used and how wide it is."""
+class MemoryPorts(NamedTuple):
+    """The memory ports of a family of chips, by number.
 
-    name: str
+    ``used``, ``width``  parameters of the handoff that say whether a port is used and how wide it is
+    ``registers``        addresses of each port's registers
+    ``widths``           in bits, by the value of a register's lowest bits
+    """
+
+    names: Sequence[str]
     used: str
     width: str
-    registers: int
-
-
-class MemoryPorts(NamedTuple):
-    """The ports of a family of chips, and their ``widths`` in bits by the value of a register's lowest bits."""
-
-    ports: tuple[MemoryPort, ...]
+    registers: range
     widths: tuple[int, ...]
 
 
+NUMBERED = [f"S_AXI_HP{n}" for n in range(4)]
 # AFI_RDCHAN_CTRL (UG585): bit 0. AFIFM_RDCTRL (UG1087): bits 0 and 1; pynq sets the same registers
 FAMILIES = {
     "zynq7000": MemoryPorts(
-        tuple(
-            MemoryPort(
-                f"S_AXI_HP{n}", f"PCW_USE_S_AXI_HP{n}", f"PCW_S_AXI_HP{n}_DATA_WIDTH", 0xF800_8000 + n * 0x1000
-            )
-            for n in range(4)
-        ),
-        (64, 32),
+        names=NUMBERED,
+        used="PCW_USE_S_AXI_HP{}",
+        width="PCW_S_AXI_HP{}_DATA_WIDTH",
+        registers=range(0xF800_8000, 0xF800_C000, 0x1000),
+        widths=(64, 32),
     ),
     "zynqmp": MemoryPorts(
-        tuple(
-            MemoryPort(name, f"PSU__USE__S_AXI_GP{n}", f"PSU__SAXIGP{n}__DATA_WIDTH", 0xFD36_0000 + n * 0x1_0000)
-            for n, name in enumerate(
-                ("S_AXI_HPC0_FPD", "S_AXI_HPC1_FPD", *(f"S_AXI_HP{i}_FPD" for i in range(4)))
-            )
-        ),
-        (128, 64, 32, 0),
+        names=[f"{name}_FPD" for name in ("S_AXI_HPC0", "S_AXI_HPC1", *NUMBERED)],
+        used="PSU__USE__S_AXI_GP{}",
+        width="PSU__SAXIGP{}__DATA_WIDTH",
+        registers=range(0xFD36_0000, 0xFD3C_0000, 0x1_0000),
+        widths=(128, 64, 32, 0),
     ),
-}  # fmt: skip
+}
 REMEDY = (
     "codes come from elsewhere in memory; use the .hwh of this bitstream's build, and a boot file that sets the port"
 )
@@ -61,21 +57,17 @@ def wrong(family: str, handoff: Path, device: Any) -> Iterator[str]:
     """Yield what is wrong with each port whose width is not that of the handoff. Raises Lost."""
     import pynq
 
-    ports, widths = FAMILIES[family]
-    parameters = _parameters(handoff)
-    for port in ports:
-        said = parameters.get(port.width, "")
-        if parameters.get(port.used) != "1" or not said.isdigit():
+    ports = FAMILIES[family]
+    # the processor is the only block that has parameters of such names
+    parameters = {each.get("NAME"): each.get("VALUE", "") for each in ElementTree.parse(handoff).iter("PARAMETER")}
+    for number, (name, address) in enumerate(zip(ports.names, ports.registers)):
+        said = parameters.get(ports.width.format(number), "")
+        if parameters.get(ports.used.format(number)) != "1" or not said.isdigit():
             continue
-        with answering(f"the width of {port.name} cannot be read"):
-            registers = pynq.MMIO(port.registers, 0x20, device=device)
+        with answering(f"the width of {name} cannot be read"):
+            registers = pynq.MMIO(address, 0x20, device=device)
             values = {channel: registers.read(offset) for channel, offset in CHANNELS.items()}
         for channel, value in values.items():
-            width = widths[value & len(widths) - 1]
+            width = ports.widths[value & len(ports.widths) - 1]
             if width != int(said):
-                yield f"{port.name} {channel} {width} bits at a time, the .hwh says {said}"
-
-
-def _parameters(handoff: Path) -> dict[str, str]:
-    """Return the parameters of the processor, the only block that has such names."""
-    return {each.get("NAME", ""): each.get("VALUE", "") for each in ElementTree.parse(handoff).iter("PARAMETER")}
+                yield f"{name} {channel} {width} bits at a time, the .hwh says {said}"
