@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from functools import cached_property, lru_cache
 from importlib import import_module
@@ -291,25 +292,18 @@ def load(name_or_path: str | Path = default, *, build: int | None = None) -> Ove
 @lru_cache(maxsize=16)
 def _parsed(path: str, text: str, build: int | None) -> Overlay:
     """Return the overlay of a manifest's text. It is cached, since every network loads one."""
-    known = None if build is None else _of_build(text, build)
-    if known is None:
+    value, digest = {}, "0"
+    if build is not None:
+        with suppress(ValueError, RecursionError):
+            value = json.loads(text)
+            digest = _digest(value)
+    if build != _build(digest):  # a manifest of the build has nothing that an error could be about
         from .checks import checked  # schemas, which most networks that were compiled do not need
 
         value = checked(text, path)
-        known = value, _digest(value)
-    value, digest = known
+        digest = _digest(value)
     own = named(value.get("architecture", ARRAY))
     return _overlay(path, digest, value, {} if own is None else own.sections(value))
-
-
-def _of_build(text: str, build: int) -> tuple[dict[str, Any], str] | None:
-    """Return a manifest of this build, which has nothing that an error could be about, and its digest; None for another one."""
-    try:
-        value: dict[str, Any] = json.loads(text)
-        digest = _digest(value)
-    except (ValueError, RecursionError):
-        return None
-    return (value, digest) if build == _build(digest) else None
 
 
 def named(name: str) -> Architecture | None:
