@@ -84,7 +84,9 @@ def report(where: RunningLayer, place: str, reason: str, hint: str | None) -> Pl
     file, _, line = place.rpartition(":")
     text = linecache.getline(file, int(line)).strip() if line.isdecimal() else ""
     if re.search("index .*out of (bounds|range)", reason):
-        hint = _arguments(where, text) or hint
+        lists = {"float_args": where.float_args, "string_args": where.string_args}
+        counts = [f"{count} in {name}" for name, count in lists.items() if f".{name}[" in text]
+        hint = f"the layer's xcustom_param has {', '.join(counts)}" if counts else hint
     if hint == NO_PARAMETERS and re.search(_ENDS, text) and not re.search("param|wts|bias|blobs", text):
         hint = "does the layer have that many bottoms and tops in the prototxt?"
     network = f"network {where.network!r}: " if where.network else ""
@@ -95,13 +97,6 @@ def report(where: RunningLayer, place: str, reason: str, hint: str | None) -> Pl
     )
     error.excerpt = f"    {line} | {text}" if text else ""
     return error
-
-
-def _arguments(where: RunningLayer, text: str) -> str | None:
-    """Return a hint with the number of arguments, if a line of code takes one by its index."""
-    lists = {"float_args": where.float_args, "string_args": where.string_args}
-    counts = [f"{count} in {name}" for name, count in lists.items() if f".{name}[" in text]
-    return f"the layer's xcustom_param has {', '.join(counts)}" if counts else None
 
 
 def place_inside(error: BaseException, place: str) -> str:
