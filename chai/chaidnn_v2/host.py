@@ -1,4 +1,4 @@
-"""What CHaiDNN-v2 computes on the host in its own way: Softmax by a table of exp(x), and Normalize on codes."""
+"""Layers that CHaiDNN-v2 computes on the host in its own way: Softmax by a table of exp(x), and Normalize on codes."""
 
 from __future__ import annotations
 

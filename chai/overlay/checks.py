@@ -21,7 +21,7 @@ NO_ARCHITECTURES = ("overlay", HOST_MODEL)  # what else has a schema
 
 
 class Problem(NamedTuple):
-    """What is wrong with a manifest, and where."""
+    """Something that is wrong with a manifest, and its place."""
 
     message: str
     place: Pointer
