@@ -134,10 +134,13 @@ class JitFunction:
 
     def _run_parallel(self) -> Any:
         # one at a time, unless numba's threading layer is thread-safe: workqueue would abort the process
-        most = self.options.max_threads
-        with nullcontext() if _threadsafe() else _parallel, _limited(most) if most else nullcontext():
-            before = prange().errors()
-            result = self._entry(*self._arguments)
+        with nullcontext() if _threadsafe() else _parallel:
+            threads, before = numba().get_num_threads(), prange().errors()
+            numba().set_num_threads(min(self.options.max_threads or threads, threads))
+            try:
+                result = self._entry(*self._arguments)
+            finally:
+                numba().set_num_threads(threads)
             if prange().errors() != before:  # maybe of a concurrent kernel: the serial form decides
                 raise ParallelError
             return result
@@ -222,17 +225,6 @@ def _forget_old(root: Any) -> None:
 
         for folder in folders[FOLDERS:]:
             shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextmanager
-def _limited(most: int) -> Iterator[None]:
-    numba_ = numba()
-    before = numba_.get_num_threads()
-    numba_.set_num_threads(min(most, before))
-    try:
-        yield
-    finally:
-        numba_.set_num_threads(before)
 
 
 def _threadsafe() -> bool:
