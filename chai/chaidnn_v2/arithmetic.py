@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from math import ceil, frexp, log2, prod
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
 from ..blob import Array
 from ..errors import ModelError
@@ -32,13 +32,8 @@ DECONVOLUTION = 15  # fraction bits of a Deconvolution's weights and bias in Dyn
 GROUP = 16  # channels of a group, and its outputs, are multiples of it
 
 
-class IntegerFilter(NamedTuple):
-    """Codes of weights (M, C/group, kh, kw), bias (M,) in units of the product, multipliers (M,) and shift."""
-
-    weights: Array
-    bias: Array
-    multipliers: Array
-    shift: int
+# codes of weights (M, C/group, kh, kw), bias (M,) in units of the product, multipliers (M,) and shift
+IntegerFilter = tuple[Array, Array, Array, int]
 
 
 class ChaidnnArithmetic(arithmetic.Arithmetic):
@@ -70,11 +65,11 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
         self._check_window(weights, window, group)
         low, high = self._clamp(layer, source)
         added = _finite_bias(weights, bias)
-        filters = (xilinx if target.scheme == "Xilinx" else dynamic_fixed)(
+        codes, steps, multipliers, shift = (xilinx if target.scheme == "Xilinx" else dynamic_fixed)(
             weights, added, source, target, *self.weight_format(weights, layer.precision, layer.tops[0])
         )
-        r = Requantization(filters.multipliers.reshape(-1, 1, 1), filters.shift, low, high)
-        return self._task("conv", layer, layer.bottoms, filters.weights, filters.bias, window, group, r)
+        r = Requantization(multipliers.reshape(-1, 1, 1), shift, low, high)
+        return self._task("conv", layer, layer.bottoms, codes, steps, window, group, r)
 
     def weight_format(self, weights: Array, precision: Precision | None, top: str) -> tuple[Format, Array | None]:
         """Return what a Target does, but for weights that were folded: they lost the format that was stated for them."""
@@ -243,7 +238,7 @@ def xilinx(
         ratios = steps * read / written * np.float32(1 << SHIFT)
     if not (ratios < 1 << 24).all():
         raise Unsupported(f"its output steps ({target}) are too fine: a multiplier would be 4 or more")
-    return IntegerFilter(codes, _steps_of(bias, target) << BIAS, _rounded(ratios), SHIFT)
+    return codes, _steps_of(bias, target) << BIAS, _rounded(ratios), SHIFT
 
 
 def stepped(weights: Array, format: Format, thresholds: Array | None) -> tuple[Array, Array]:
@@ -276,7 +271,7 @@ def dynamic_fixed(
     if min(format.value, source.value + format.value) < 0:
         raise Unsupported(f"weights in {format} for {source}: CHaiDNN shifts weights and bias to the left alone")
     added = wrapped(_trimmed(bias, target) << shift, 16)
-    return IntegerFilter(_trimmed(weights, format).astype(np.int8), added, np.ones(len(weights), np.int64), shift)
+    return _trimmed(weights, format).astype(np.int8), added, np.ones(len(weights), np.int64), shift
 
 
 def table_fraction(values: Array) -> int:
