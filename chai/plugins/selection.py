@@ -29,8 +29,6 @@ def eligible(custom: CustomType, x: Any, codes: bool) -> list[Implementation]:
 def reason(custom: CustomType, fit: Sequence[Implementation]) -> str:
     """Return the name of the first of ``fit``, with the reason why it runs."""
     chosen = fit[0]
-    if len(custom.implementations) == 1:
-        return chosen.name
     others = [i.name for i in custom.implementations if i is not chosen]
     passed_over = any(i.priority >= chosen.priority and i.jit > chosen.jit for i in fit)
     why = "no numba here" if passed_over and not available() else f"priority {chosen.priority}"
