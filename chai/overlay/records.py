@@ -15,8 +15,6 @@ from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from .sections import BitField, Record
 
-_VERSION = "version"
-
 
 def pack(record: Record, values: Mapping[str, int]) -> bytes:
     """Return the bytes of a record; every field needs a value. Raises DeviceError."""
@@ -37,8 +35,9 @@ def unpack(record: Record, data: bytes | bytearray | memoryview) -> dict[str, in
         raise DeviceError(f"{record.name}: expected {record.bytes} bytes, found {len(data)}")
     total = int.from_bytes(data, "little")
     if total & record.version_mask != record.version_bits:
+        version = next(total >> field.position & field.mask for field in record.fields if field.name == "version")
         raise DeviceError(
-            f"{record.name}: expected version {record.version}, found {_version(record, total)}",
+            f"{record.name}: expected version {record.version}, found {version}",
             hint="it was made for another overlay; compile the network again",
         )
     values: dict[str, int] = {}
@@ -54,10 +53,6 @@ def unpack(record: Record, data: bytes | bytearray | memoryview) -> dict[str, in
         bit = (total & -total).bit_length() - 1
         raise DeviceError(f"{record.name}: bit {bit % 32} of word {bit // 32} is set, but belongs to no field")
     return values
-
-
-def _version(record: Record, total: int) -> int:
-    return next(total >> field.position & field.mask for field in record.fields if field.name == _VERSION)
 
 
 def pack_rows(record: Record, columns: Mapping[str, Array]) -> bytes:

@@ -134,7 +134,11 @@ def _reason(where: RunningLayer, error: BaseException) -> tuple[str, str | None]
     text = imported(re.sub(r"\x1b\[[0-9;]*m", "", words).strip())
     missing = re.search(r"[Uu]nknown attribute '(\w+)' of type xChangeLayer|xChangeLayer has no field '(\w+)'", text)
     if missing:
-        return _no_field(missing.group(1) or missing.group(2), compiled=bool(missing.group(1)))
+        name, fields = missing[1] or missing[2], COMPILED if missing[1] else FIELDS
+        if name in FIELDS and name not in fields:
+            return f"x.{name} is there in plain Python only", "@chai.custom(..., jit=False), or read it in @f.setup"
+        hint = did_you_mean(name, fields, listed="fields", quoted=False, cutoff=0.4)
+        return f"xChangeLayer has no field {name!r}", hint or ""
     if not where.trained and "index out of range" in text:
         return _first(text), NO_PARAMETERS
     if "scipy" in text and "linear algebra" in text:
@@ -176,14 +180,6 @@ def dated(error: BaseException) -> str | None:
         return "yaml.safe_load(text): a Loader has to be named since PyYAML 6"
     alias = re.match("module 'numpy' has no attribute '(float|int|bool|object|str)'", text)
     return f"NumPy 1.24 removed np.{alias[1]}: write {alias[1]}" if alias else None
-
-
-def _no_field(name: str, compiled: bool) -> tuple[str, str]:
-    if compiled and name in FIELDS:
-        return f"x.{name} is there in plain Python only", "@chai.custom(..., jit=False), or read it in @f.setup"
-    fields = COMPILED if compiled else FIELDS
-    hint = did_you_mean(name, fields, listed="fields", quoted=False, cutoff=0.4)
-    return f"xChangeLayer has no field {name!r}", hint or ""
 
 
 def _first(text: str) -> str:

@@ -71,6 +71,8 @@ def fixed_fields(layer: Called, inputs: Sequence[Shape], outputs: Sequence[Shape
     """Return the fields of x that depend on sizes, arguments and formats."""
     p, precision = layer.params, layer.precision
     mode = 1 if precision is not None and precision.quant_type == "DynamicFixed" else 0
+    sides = ("layer_in", "layer_out", "params")
+    formats = [getattr(precision, f"{what}_{side}", 0) or 0 for side in sides for what in ("bw", "fl")]
     return {
         **DEFAULTS,
         "input_dims": tuple(map(dims, inputs)),
@@ -81,7 +83,7 @@ def fixed_fields(layer: Called, inputs: Sequence[Shape], outputs: Sequence[Shape
         "custom_reluflag": int(layer.clamps),
         "custom_layer_type": layer.type,
         "layername": layer.name,
-        "qf_format": _qformat(layer),
+        "qf_format": qformat._make((*formats, 0, 0)),
         "float_params": np.array(
             [getattr(precision, f"th_layer_{s}", 0) or 0 for s in ("in", "out")] + [0, 0], np.float32
         ),
@@ -100,13 +102,6 @@ def fixed_fields(layer: Called, inputs: Sequence[Shape], outputs: Sequence[Shape
         "previous": layer.bottoms,
         "next": layer.tops,
     }
-
-
-def _qformat(layer: Called) -> qformat:
-    p = layer.precision
-    sides = ("layer_in", "layer_out", "params")
-    pairs = [(getattr(p, f"bw_{s}", 0) or 0, getattr(p, f"fl_{s}", 0) or 0) for s in sides]
-    return qformat(*(number for pair in (*pairs, (0, 0)) for number in pair))
 
 
 def code_fields(bottoms: tuple[Format, ...], tops: tuple[Format, ...]) -> Mapping[str, Any]:

@@ -186,7 +186,10 @@ def registry_of(custom: Sources | None = None, strict: bool = False) -> registry
 
 def _types_of(source: Any) -> Mapping[str, Definition]:
     if isinstance(source, (str, Path)):
-        return _types_in(_existing(source))
+        place = _existing(source)
+        own = _own_types.setdefault(place, registry.Registry())
+        # of the new and changed files, which are run, and of all others
+        return {type: own.types[type] for file in _files(place) for type in _load_file(file, own) if type in own.types}
     if python.caffe.is_layer(source):
         source = {f"{source.__module__}.{source.__name__}": source}
     if isinstance(source, (ModuleType, type)):
@@ -210,12 +213,6 @@ def _definition(type: Any, function: Any) -> Definition:
     if not isinstance(type, str) or not type:
         raise PluginError(f"custom={{{type!r}: ...}}: expected the layer's type as text", hint='{"gemm": function}')
     return python.caffe.type_of(function, type) if python.caffe.is_layer(function) else plain_type(type, function)
-
-
-def _types_in(place: Path) -> Mapping[str, Definition]:
-    """Run the new and changed files of a place, and return the types that they define."""
-    own = _own_types.setdefault(place, registry.Registry())
-    return {type: own.types[type] for file in _files(place) for type in _load_file(file, own) if type in own.types}
 
 
 def _types_inside(owner: ModuleType | type) -> Mapping[str, Definition]:

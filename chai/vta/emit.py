@@ -116,7 +116,10 @@ class MicroOps:
 
 def task(number: int, groups: Sequence[Group], micro_ops: MicroOps) -> list[Instruction]:
     """Return the instructions of a segment's Task of this number: all tokens that they give are taken."""
-    packets = [_packet(i, each) for i, each in enumerate(chain.from_iterable(group.passes for group in groups))]
+    packets = [
+        _linked(each.loads or [Load(Memory.INP, 0, 0)], "pop_next" if i >= 2 else "", "push_next")
+        for i, each in enumerate(chain.from_iterable(group.passes for group in groups))
+    ]
     mark = _mark(number, micro_ops)
     loaded = np.frombuffer(encode_micro_ops(micro_ops.listed), np.uint8)
     program: list[Instruction] = [micro_ops.constants.load(Memory.UOP, 0, loaded)] if len(loaded) else []
@@ -153,10 +156,6 @@ WAIT = Load(Memory.INP, 0, 0, tokens=Tokens(pop_next=1))
 def finished(program: Sequence[Instruction]) -> list[Instruction]:
     """Return the Tasks' instructions with an end: the last WAIT of LOAD is answered, and FINISH comes last."""
     return [*_linked(program, "", "push_next"), _with(NOTHING, pop_prev=1), Finish()] if program else [Finish()]
-
-
-def _packet(number: int, each: GemmPass) -> list[Instruction]:
-    return _linked(each.loads or [Load(Memory.INP, 0, 0)], "pop_next" if number >= 2 else "", "push_next")
 
 
 def _linked(instructions: Sequence[Instruction], first: str, last: str) -> list[Instruction]:

@@ -80,9 +80,10 @@ def _border(micro_ops: MicroOps, load: Load, tile: OutputTile) -> Iterator[Alu]:
     """
     rows = [*range(load.top), *range(load.top + load.rows, tile.height)]
     columns = [*range(load.left), *range(load.left + load.columns, tile.width)]
-    if rows:
-        table = micro_ops.table(MicroOp(PIXELS + row * tile.width) for row in rows)
-        yield Alu(AluOperation.MIN, *table, LOWEST, tile.width, 1, 1)
-    if columns:
-        table = micro_ops.table(MicroOp(PIXELS + column) for column in columns)
-        yield Alu(AluOperation.MIN, *table, LOWEST, tile.height, 1, tile.width)
+    for starts, length, step in (
+        ([row * tile.width for row in rows], tile.width, 1),
+        (columns, tile.height, tile.width),
+    ):
+        if starts:
+            table = micro_ops.table(MicroOp(PIXELS + start) for start in starts)
+            yield Alu(AluOperation.MIN, *table, LOWEST, length, 1, step)

@@ -97,7 +97,8 @@ class _Program:
         try:
             return call()
         except self.error as error:
-            raise EngineError(_first(error), index, str(error)) from None
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise EngineError(first, index, str(error)) from None
 
 
 class _Kernel:
@@ -148,7 +149,3 @@ class _Kernel:
                 self.queue, buffer, access, 0, region.shape, region.dtype, is_blocking=False
             )
             view.base.release(self.queue)
-
-
-def _first(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0]
