@@ -82,8 +82,8 @@ class CustomLayer(Layer):
         return self.custom.place
 
     def opencl_source(self, *bottoms: Shape) -> str | None:
-        write: Callable[[], str] | None = getattr(self.frame(bottoms).python, "opencl_source", None)
-        return None if write is None else write()
+        source: str | None = getattr(self.frame(bottoms).python, "opencl_source", None)
+        return source
 
     @property
     def clamps(self) -> bool:  # type: ignore[override]

@@ -67,6 +67,7 @@ class Bound:
 
     def __init__(self, planner: Planner) -> None:
         self._planner, self._layer, self._failed = planner, planner.layer, planner.wrong
+        self.opencl_source = planner.source  # what is compiled
         self._number = next(_numbers)
         self._proven = False
         self._runner: Process | Here | None = None
@@ -75,10 +76,6 @@ class Bound:
     def forget(self) -> None:
         """Leave the memory to the process that this one was forked from: both would write into it."""
         self.__dict__.pop("_memory", None)
-
-    def opencl_source(self) -> str:
-        """Return what is compiled."""
-        return self._planner.source
 
     @cached_property
     def plan(self) -> LaunchPlan:

@@ -65,7 +65,7 @@ def type_of(cls: type, key: str, version: str = "") -> CustomType:
         return _object(x, cls, param_str, phase).forward(x, dynamic)
 
     def shape(x: Any, param_str: str, phase: int) -> list[Shape]:
-        return TURN.run(_shapes, x, cls, param_str, phase)
+        return TURN.run(lambda: _object(x, cls, param_str, phase).shapes(x))
 
     dynamic = _reshapes_tops(cls)
     options = CustomOptions(args={"param_str": "", "phase": 1}, override=False, version=version)
@@ -73,13 +73,6 @@ def type_of(cls: type, key: str, version: str = "") -> CustomType:
     custom.arity = Arity(dynamic=dynamic, renews=not dynamic, bottoms=(0, None))
     custom.turn, custom.renew = TURN, _renew
     return custom
-
-
-def _shapes(x: Any, cls: type, param_str: str, phase: int) -> list[Shape]:
-    python_layer = _object(x, cls, param_str, phase)
-    if not x.n_params:
-        x.custom_float_params = tuple(blob.data for blob in python_layer.layer.blobs)
-    return python_layer.shapes(x)
 
 
 class _CaffeObject:
@@ -97,7 +90,12 @@ class _CaffeObject:
         self.sizes: tuple[list[Shape], list[Shape]] | None = None  # of bottoms and tops, after the last reshape
 
     def shapes(self, x: Any) -> list[Shape]:
-        """Return the shapes of the tops for bottoms of the sizes of x: of the last reshape, if that was for such bottoms."""
+        """Return the shapes of the tops for bottoms of the sizes of x: of the last reshape, if that was for such bottoms.
+
+        x gets the parameters that setup has added, unless a caffemodel has them.
+        """
+        if not x.n_params:
+            x.custom_float_params = tuple(blob.data for blob in self.layer.blobs)
         bottoms = [*map(tuple, x.input_dims)]
         if self.sizes is None or self.sizes[0] != bottoms:
             return self._reshape(*_aliased(x, _empty(bottoms), _empty(self._tops)))

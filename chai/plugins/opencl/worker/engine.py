@@ -39,15 +39,25 @@ class KernelRunner:
         self.own_process = own_process
         self.device = self._device()
         self.queues: dict[int | None, Any] = {}
-        self.programs: dict[int, _Program] = {}  # whoever removes one releases its memory
+        self.programs: dict[int, list[_Kernel]] = {}  # whoever removes one releases its memory
 
     def build(self, number: int, spec: Spec, memory: mmap) -> None:
         """Compile the kernels of a layer for buffers in ``memory``. Raises EngineError."""
-        self.programs[number] = _Program(self, spec, memory)
+        regions = [np.frombuffer(memory, np.uint8, size, offset) for offset, size in spec["regions"]]
+        calls = [partial(self._kernel, stage, regions) for stage in spec["stages"]]
+        self.programs[number] = [self._tried(index, call) for index, call in enumerate(calls)]
 
     def run(self, number: int) -> None:
         """Run the kernels of a layer, one after another. Raises EngineError."""
-        self.programs[number].run()
+        for index, kernel in enumerate(self.programs[number]):
+            self._tried(index, kernel.run)
+
+    def _tried(self, index: int, call: Callable[[], T]) -> T:
+        try:
+            return call()
+        except self.cl.Error as error:
+            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            raise EngineError(first, index, str(error)) from None
 
     def _device(self) -> Any:
         cl = self.cl
@@ -59,7 +69,7 @@ class KernelRunner:
             raise EngineError("OpenCL has no device here")
         return next((d for d in devices if d.type & cl.device_type.CPU), devices[0])
 
-    def kernel(self, stage: Mapping[str, Any], regions: list[Any]) -> _Kernel:
+    def _kernel(self, stage: Mapping[str, Any], regions: list[Any]) -> _Kernel:
         """Compile a kernel. Raises pyopencl's errors."""
         try:
             return _Kernel(self, stage, regions)
@@ -79,26 +89,6 @@ class KernelRunner:
                 device = device.create_sub_devices(split)[0]
             self.queues[threads] = cl.CommandQueue(cl.Context([device]))
         return self.queues[threads]
-
-
-class _Program:
-    def __init__(self, engine: KernelRunner, spec: Spec, memory: mmap) -> None:
-        self.error: type[Exception] = engine.cl.Error
-        regions = [np.frombuffer(memory, np.uint8, size, offset) for offset, size in spec["regions"]]
-        self.kernels = [
-            self._tried(index, partial(engine.kernel, stage, regions)) for index, stage in enumerate(spec["stages"])
-        ]
-
-    def run(self) -> None:
-        for index, kernel in enumerate(self.kernels):
-            self._tried(index, kernel.run)
-
-    def _tried(self, index: int, call: Callable[[], T]) -> T:
-        try:
-            return call()
-        except self.error as error:
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise EngineError(first, index, str(error)) from None
 
 
 class _Kernel:
