@@ -14,7 +14,6 @@ from operator import itemgetter
 from typing import NamedTuple
 
 from ..blob import Array, Shape
-from ..errors import DeviceError
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div, round_up
 from .sections import BEAT, BURST, Layout
@@ -47,13 +46,12 @@ def spaced(bytes: int) -> int:
 
 def blob_bytes(shape: Shape, layout: Layout) -> int:
     """Return the bytes of a blob (N, C, ...) on the device."""
-    return ceil_div(shape[0], layout.images_per_word) * image_bytes(shape, layout)
+    return shape[0] * image_bytes(shape, layout)
 
 
 def image_bytes(shape: Shape, layout: Layout) -> int:
     """Return the bytes from an image of a blob (N, C, ...) to the next: whole words, rounded up to the alignment."""
-    word = layout.channels_per_word * layout.images_per_word
-    return round_up(planes(shape[1], layout) * prod(shape[2:]) * word, layout.alignment)
+    return round_up(planes(shape[1], layout) * prod(shape[2:]) * layout.channels_per_word, layout.alignment)
 
 
 def word_bytes(shape: Shape, layout: Layout) -> int:
@@ -87,7 +85,7 @@ def spans(
 
 def planes(channels: int, layout: Layout) -> int:
     """Return the number of planes (groups of channels that share a word) for ``channels`` channels."""
-    return -(-channels // layout.channels_per_word)
+    return ceil_div(channels, layout.channels_per_word)
 
 
 # -- sharing
@@ -164,8 +162,6 @@ class DeviceBlob(NamedTuple):
     @property
     def words(self) -> Array:
         """Return a view of their words: int8 (N, planes, H, W, channels per word)."""
-        if self.layout.images_per_word != 1:
-            raise DeviceError(f"layout of {self.layout.images_per_word} images per word: none but 1 is known here")
         n, c, h, w = self.shape
         step = self.layout.channels_per_word
         whole, first = (n, self.channels, h, w), self.first // step

@@ -13,7 +13,6 @@ from chai.codegen.chain import Chain
 from chai.codegen.compile import chain
 from chai.codegen.encoding import constants_at, encode
 from chai.codegen.memory_map import BOTH, FIXED, INPUT, OUTPUT, READ, REGION, WORK
-from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
 from chai.overlay.layout import DeviceBlob, Placed, blob_bytes, spaced
 from chai.overlay.records import unpack
@@ -68,12 +67,6 @@ def test_every_code_lies_where_the_words_say(
     blob.fetch(out[:, 1 : c + 1])  # into a part of another array
     assert np.array_equal(out[:, 1 : c + 1], codes)
     assert not out[:, :1].any() and not out[:, c + 1 :].any()
-
-
-def test_a_layout_that_nobody_knows_is_refused() -> None:
-    layout = Z2.layout._replace(images_per_word=2)
-    with pytest.raises(DeviceError, match="layout of 2 images per word"):
-        DeviceBlob(np.zeros(9999, np.uint8), layout, 3, (2, 3, 5, 7)).store(np.zeros((2, 3, 5, 7), np.int8))
 
 
 # -- regions

@@ -19,7 +19,7 @@ from chai.codegen.join_pooling import joined
 from chai.codegen.memory_map import BOTH, INPUT, OUTPUT, WORK, Regions, Usage, regions, split
 from chai.errors import DeviceError
 from chai.offload.schedule import DeviceStep
-from chai.overlay import Layout, layout, load
+from chai.overlay import layout, load
 from chai.overlay.layout import Placed, blob_bytes, share, spans
 from chai.runtime.execution import Execution
 from chai.tasks import Task
@@ -205,10 +205,6 @@ def test_as_many_images_as_a_damaged_file_says_take_no_memory() -> None:
     begin, end = next(one)
     assert next(one) == (begin + image, end + image)
     assert 7 * image < begin < end < 8 * image
-
-
-def test_image_pairs_take_whole_words() -> None:
-    assert blob_bytes((3, 5, 2, 2), Layout("planes", 8, 2, 64)) == 2 * 64
 
 
 def test_a_line_needs_two_blobs_out_of_sight() -> None:
