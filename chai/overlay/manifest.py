@@ -292,12 +292,12 @@ def load(name_or_path: str | Path = default, *, build: int | None = None) -> Ove
 @lru_cache(maxsize=16)
 def _parsed(path: str, text: str, build: int | None) -> Overlay:
     """Return the overlay of a manifest's text. It is cached, since every network loads one."""
-    value, digest = {}, "0"
+    value, digest = {}, ""
     if build is not None:
         with suppress(ValueError, RecursionError):
             value = json.loads(text)
             digest = _digest(value)
-    if build != _build(digest):  # a manifest of the build has nothing that an error could be about
+    if not digest or build != _build(digest):  # a manifest of the build has nothing that an error could be about
         from .checks import checked  # schemas, which most networks that were compiled do not need
 
         value = checked(text, path)

@@ -48,10 +48,11 @@ def is_size(default: Any) -> bool:
 
 
 def size(source: str, inputs: Sequence[Any], outputs: Sequence[Any]) -> int:
-    """Return the size with a name like "I.X"; 1 for a missing axis."""
-    shape = (inputs if source[0] == "I" else outputs)[0]
-    axis = "BFYX".index(source[2])
-    return int(shape[axis]) if axis < len(shape) else 1
+    """Return the size with a name like "I.X"; 1 for a missing axis, 0 if the shapes are not known yet."""
+    shapes, axis = inputs if source[0] == "I" else outputs, "BFYX".index(source[2])
+    if not shapes:
+        return 0
+    return int(shapes[0][axis]) if axis < len(shapes[0]) else 1
 
 
 def resolve(

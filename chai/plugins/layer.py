@@ -280,12 +280,8 @@ class CustomLayer(Layer):
 
     def named(self, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]:
         """Return the values of named arguments; sizes are 0 if shapes are not known yet."""
-        sizes = {}
-        for name, default in self.custom.args.items():
-            if arguments.is_size(default):
-                shapes = inputs if default[0] == "I" else outputs
-                sizes[name] = arguments.size(default, inputs, outputs) if shapes else 0
-        return {**self.values, **sizes}
+        sizes = {n: default for n, default in self.custom.args.items() if arguments.is_size(default)}
+        return {**self.values, **{n: arguments.size(source, inputs, outputs) for n, source in sizes.items()}}
 
     @property
     def where(self) -> failure.RunningLayer:

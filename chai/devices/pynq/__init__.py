@@ -5,6 +5,4 @@ blobs to DDR, writes four registers, and reads the output blobs: everything else
 accelerator fetches.
 """
 
-from .program import device
-
-__all__ = ["device"]
+from .program import device as device

@@ -3,6 +3,4 @@
 The same descriptors, registers and memory as on a board; needs the extra ``rtl`` and a C++ compiler.
 """
 
-from .program import device
-
-__all__ = ["device"]
+from .program import device as device

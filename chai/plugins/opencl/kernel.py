@@ -217,9 +217,8 @@ class Bound:
 
 def _words(launch: Launch, plan: LaunchPlan) -> str:
     sizes = " x ".join(map(str, launch.sizes))
-    blobs = [f"bottom {c.blob} {show(c.shape)}" for c in plan.inputs] + [
-        f"top {c.blob} {show(c.shape)}" for c in plan.outputs
-    ]
+    blobs = [f"bottom {copy.blob} {show(copy.shape)}" for copy in plan.inputs]
+    blobs += [f"top {copy.blob} {show(copy.shape)}" for copy in plan.outputs]
     local = f", local {' x '.join(map(str, launch.local))}" if launch.local else ""
     return f"{launch.entry!r}, work size {sizes}{local}, {', '.join(blobs)}"
 
