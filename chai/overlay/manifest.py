@@ -21,28 +21,8 @@ from ..util.files import handwritten, sha256
 from ..util.paths import shipped
 from ..util.rounding import ceil_div
 from ..util.suggest import did_you_mean
-from .sections import (
-    ARRAY,
-    BURST,
-    HOST_MODEL,
-    NARROW,
-    RUN,
-    Array,
-    BoardModel,
-    Dsp,
-    FpgaResources,
-    L,
-    Layout,
-    OnChipBuffers,
-    Overhead,
-    PortLimits,
-    PortSize,
-    Record,
-    RegisterMap,
-    Requant,
-    TaskSection,
-    WindowRate,
-)
+from . import sections
+from .sections import ARRAY, BURST, HOST_MODEL, NARROW, RUN, L
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,19 +33,8 @@ default = "pynq-z2"
 EXACT = "exact"  # the arithmetic of a manifest without the key: sums are exact, and rounded once
 
 # changing these does not invalidate a bitstream or a compiled network
-_PROSE = (
-    "title",
-    "boards",
-    "vlnv",
-    "assumed",
-    "clock_mhz",
-    "memory_mb_per_s",
-    "memory_port",
-    "overhead",
-    HOST_MODEL,
-    "about",
-    "coherent",
-)
+_PROSE = "title", "boards", "vlnv", "about", "coherent"
+_FIGURES = "assumed", "clock_mhz", "memory_mb_per_s", "memory_port", "overhead", HOST_MODEL
 
 
 @dataclass(frozen=True)
@@ -83,32 +52,32 @@ class Overlay:
     name: str
     title: str
     part: str
-    boards: tuple[BoardModel, ...]
+    boards: tuple[sections.BoardModel, ...]
     family: str
     vlnv: str
     clock_mhz: float
     memory_mb_per_s: float
     assumed: tuple[str, ...]
-    resources: FpgaResources
-    array: Array
+    resources: sections.FpgaResources
+    array: sections.Array
     macs_per_dsp: int
-    dsp: Dsp
+    dsp: sections.Dsp
     bits: tuple[int, ...]
     schemes: tuple[str, ...]
     accumulator_bits: int
-    requant: Requant
-    window: WindowRate
+    requant: sections.Requant
+    window: sections.WindowRate
     batch_max: int
-    overhead: Overhead
-    buffers: OnChipBuffers
-    tasks: tuple[TaskSection, ...]
-    layout: Layout
-    registers: RegisterMap
-    descriptor: Record
-    table: Record
+    overhead: sections.Overhead
+    buffers: sections.OnChipBuffers
+    tasks: tuple[sections.TaskSection, ...]
+    layout: sections.Layout
+    registers: sections.RegisterMap
+    descriptor: sections.Record
+    table: sections.Record
     digest: str  # hexadecimal SHA-256 of everything that a bitstream or a compiled network depends on
-    memory_port: PortLimits | None = None  # None: it has room for any number of bursts
-    ports: PortSize = NARROW
+    memory_port: sections.PortLimits | None = None  # None: it has room for any number of bursts
+    ports: sections.PortSize = NARROW
     unsigned: bool = False
     wide_bits: int | None = None
     coherent: bool = False
@@ -317,14 +286,14 @@ def named(name: str) -> Architecture | None:
 def _overlay(path: str, digest: str, value: Mapping[str, Any], own: Mapping[str, Any]) -> Overlay:
     """Return the Overlay of a manifest, with the sections ``own`` of its architecture in place of the manifest's."""
     every = {**value, **own}
-    sections = [
+    tasks = [
         {"kind": kind, "limits": [(k, tuple(v) if isinstance(v, list) else v) for k, v in limits.items()]}
         for kind, limits in every["tasks"].items()
     ]
     facts = {key: {"name": key, **every[key]} for key in ("descriptor", "table")}
     known = {f.name for f in fields(Overlay)} if own else every.keys() - {"schema", HOST_MODEL}
     facts |= {key: item for key, item in every.items() if key in known and key not in (*facts, "tasks")}
-    whole = {**facts, "file": path, "tasks": sections, "digest": digest}
+    whole = {**facts, "file": path, "tasks": tasks, "digest": digest}
     return restore(Overlay, whole, lambda where, text: ParseError(f"{where.lstrip('.')}: {text}", path=path))
 
 
@@ -339,5 +308,5 @@ def _build(digest: str) -> int:
 
 def _facts(value: Any) -> Any:
     if isinstance(value, dict):
-        return {k: _facts(v) for k, v in value.items() if k not in _PROSE}
+        return {k: _facts(v) for k, v in value.items() if k not in (*_PROSE, *_FIGURES)}
     return [_facts(v) for v in value] if isinstance(value, list) else value

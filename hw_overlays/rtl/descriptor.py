@@ -4,7 +4,7 @@ from amaranth.hdl import Shape, signed
 from amaranth.lib import data
 
 from chai.overlay import Overlay
-from chai.overlay.manifest import Record
+from chai.overlay.sections import Record
 
 PAD = "reserved"
 
