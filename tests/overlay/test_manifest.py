@@ -20,7 +20,8 @@ from hypothesis import given, strategies as st
 from chai import overlay, tasks
 from chai.errors import DeviceError, ParseError
 from chai.fixed import ACCUMULATOR
-from chai.overlay import OnChipBuffer, Overlay, checks, manifest
+from chai.overlay import Overlay, checks, manifest
+from chai.overlay.sections import OnChipBuffer
 from chai.tasks.eltwise import OPERATIONS, Eltwise
 from chai.tasks.lrn import LARGEST_WINDOW
 from chai.tasks.pool import Pool, PoolLimits

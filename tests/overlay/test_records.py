@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from chai.errors import DeviceError
-from chai.overlay import BitField, Record, load
+from chai.overlay import load
 from chai.overlay.records import pack, pack_rows, unpack, unpack_rows
+from chai.overlay.sections import BitField, Record
 from tests.conftest import examples
 
 OVERLAY = load("pynq-z2")

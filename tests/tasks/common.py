@@ -20,7 +20,8 @@ from chai.fixed import Requantization
 from chai.kernels import fast
 from chai.kernels.native import library
 from chai.kernels.native.program import NativeProgram
-from chai.overlay import Overlay, TaskSection
+from chai.overlay import Overlay
+from chai.overlay.sections import TaskSection
 from chai.overlay.weights import Piece
 from chai.tasks import Task
 from chai.tasks.copy import Copy

@@ -8,7 +8,8 @@ import struct
 from pathlib import Path
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from chai.overlay import Overlay, Register
+from chai.overlay import Overlay
+from chai.overlay.sections import Register
 
 # what pynq's parser has to find in a design of each family
 FAMILIES = {
