@@ -26,8 +26,8 @@ from ..parser.caffemodel import Weights, check_fit, write_caffemodel
 from ..passes.infer_shapes import Renewed, infer_shapes
 from ..runtime.batches import ahead, numbers
 from ..runtime.host.layer import check_weights, run_layer
+from ..runtime.parameters import LentParameters
 from ..runtime.perf import PerfInfo
-from ..runtime.prototxt.parameters import LentParameters
 from ..runtime.renewing import Renewing, Written
 from ..runtime.times import StepTime
 from ..util.lazy_numpy import np

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Collection, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -16,24 +17,29 @@ from ..overlay.host_model import placing
 from ..parser.stored import Stored
 from ..passes.cut import cut_sized
 from ..passes.infer_shapes import Renewed
+from ..util.data import malloc
 from ..util.log import logger
 from ..util.paths import stem
 from ..zoo.card import Card
 from ..zoo.card_file import read_card
 from ..zoo.locate import locate, read_network
 from .host.forward import HostPass
-from .prototxt.parameters import Parameters
-from .prototxt.plans import Plans
+from .host.layer import check_weights, prepare
+from .host.memory import claimed
+from .parameters import Parameters
 from .renewing import Shown
 
 if TYPE_CHECKING:
     from ..devices.base import Device
     from ..images.pictures import Feed
     from ..offload.headroom import Basis
+    from ..offload.plan import Plan
     from ..zoo.options import Options
     from .execution import Execution
 
 log = logger("chai")
+SIZES = 4  # input sizes that stay prepared, and whose schedules are kept
+Key = tuple[Shape | None, ...]
 
 
 class Network(Protocol):
@@ -98,13 +104,20 @@ class PrototxtSource:
         self.calibrated = False
         self._bits, self._scheme = options.bits, SCHEMES[0]  # of formats, if the network has none
         self._parameters = Parameters(self.graph, weights, partial)
-        model = None
+        self._chosen = dict(options.engine or {})  # the user's engines
+        self._placing = None  # model by which segments that do not pay move to the host
         if device.fixed:
             self.overlay = load_overlay(default if options.overlay is None else options.overlay)
             self._scheme = self.overlay.scheme(options.scheme)
             self._arrange(self.overlay)
-            model = placing(options.place, self.overlay.path)
-        self._plans = Plans(self._parameters, device, self.overlay, options.engine or {}, model)
+            self._placing = placing(options.place, self.overlay.path)
+        renewed = [top for layer in self.graph.layers if layer.renews for top in layer.tops]
+        self._sized = [*self.graph.inputs, *renewed]  # the blobs that determine all other shapes
+        self._prepared = deque[Key](maxlen=SIZES)
+        self._executions: dict[Key, Execution] = {}
+        # of all plans: the graph after the passes, with copies of the weights that these change, and its engines
+        self._rewritten: tuple[Graph, Mapping[str, str]] | None = None
+        self._host: HostPass | None = None  # for the shapes that were asked for last
         self._parameters.check_digest()
 
     def _arrange(self, overlay: Overlay) -> None:
@@ -135,26 +148,62 @@ class PrototxtSource:
         """Return the images per pass that need no padding."""
         return batch_of(shapes.get(blob, ()) for blob in self.graph.inputs)
 
+    def _key(self, shapes: Mapping[str, Shape]) -> Key:
+        return tuple(map(shapes.get, self._sized))
+
     def sized(self, sizes: Mapping[str, Shape], renewed: Renewed) -> dict[str, Shape]:
         """Prepare the layers for these inputs; return the shape of every blob. Raises ShapeError, UsageError.
 
         ``renewed`` tops have other shapes in a pass than their layer's rule says.
         """
         shapes = self._parameters.shapes(sizes, renewed)
-        self._plans.prepare(shapes)
+        key = self._key(shapes)
+        if key in self._prepared:
+            self._prepared.remove(key)
+        else:
+            for layer in self.graph.layers:
+                prepare(layer, shapes, self.weights is None)
+            claim = malloc.claim if self.overlay is None else malloc.keep_freed
+            claim(claimed(shapes))
+        self._prepared.append(key)
         return shapes
 
     def planned(self, shapes: Mapping[str, Shape]) -> bool:
         """Return whether there is an Execution for these shapes already."""
-        return self._plans.known(shapes)
+        return self._key(shapes) in self._executions
 
     def execution(self, shapes: Mapping[str, Shape], keep: Collection[str]) -> Execution:
         """Return the Execution for batches of these shapes on the overlay."""
-        return self._plans.execution(shapes, keep, self.formats, self.calibrated, self.basis is not None)
+        key = self._key(shapes)
+        if key not in self._executions:
+            from . import execution, folded  # not needed by a float network
+
+            if len(self._executions) == SIZES:
+                oldest = next(iter(self._executions))
+                self._executions.pop(oldest).close()  # each has its own copy of the weights' codes
+            plan = self._plan(shapes, self.formats)
+            kept = {blob for blob in self.graph.latest.values() if blob in keep}
+            away = folded.Folded(self.graph, plan.graph, plan.schedule, shapes, kept)
+            self._executions[key] = execution.Execution(plan, self.device, away, self.basis is not None)
+        return self._executions[key]
+
+    def _plan(self, shapes: Mapping[str, Shape], formats: Mapping[str, Format] | None = None) -> Plan:
+        """Return a Plan for these shapes; without formats only who runs where, before weights refuse anything."""
+        from ..offload.planning import plan, rewritten  # not needed by a float network
+
+        assert self.overlay is not None
+        check_weights(self.graph.layers, shapes)  # the arrays that are lent may have been replaced
+        trained = self.trained or (formats is not None and self.calibrated)  # a schedule for display needs no weights
+        graph, chosen = self._rewritten or rewritten(self.graph, self._chosen, self.overlay)
+        if not self._parameters.lent:
+            self._rewritten = graph, chosen
+        return plan(graph, shapes, self.overlay, chosen, formats, trained, self._placing)
 
     def host(self, shapes: Mapping[str, Shape]) -> HostPass:
         """Return what runs batches of these shapes without an overlay. Raises ShapeError."""
-        return self._plans.host(shapes)
+        if self._host is None or self._host.shapes is not shapes:
+            self._host = HostPass(self.graph, shapes)
+        return self._host
 
     def calibrate(
         self, shapes: Mapping[str, Shape], batches: Iterable[Mapping[str, Feed]], asked: bool
@@ -165,7 +214,7 @@ class PrototxtSource:
         """
         from . import measuring  # not needed by a float network
 
-        plan = self._plans.plan(shapes)
+        plan = self._plan(shapes)
         choice = measuring.choose(self.graph, plan, batches, self._bits, self._scheme, not asked)
         self.formats, self.basis, self.calibrated = choice.formats, choice.basis, True
         name = self.graph.name or stem(self.graph.path)
@@ -175,7 +224,7 @@ class PrototxtSource:
         elif signed := measuring.unsigned_dropped(plan):
             text = "%s: overlay %s has no unsigned codes; %d blobs are signed, in steps twice as wide"
             log.warning(text, name, plan.overlay.name, signed)
-        self._plans.replan()
+        self._replan()
         return choice.shown
 
     def preview(self, shapes: Mapping[str, Shape]) -> None:
@@ -183,13 +232,24 @@ class PrototxtSource:
         if not self.calibrated:
             from . import measuring
 
-            self.formats, own = measuring.placeholders(self._plans.plan(shapes), self._bits, self._scheme)
+            self.formats, own = measuring.placeholders(self._plan(shapes), self._bits, self._scheme)
             self.calibrated = own and self.trained
-            self._plans.replan()
+            self._replan()
+
+    def _replan(self) -> None:
+        """Forget the Executions: they are for other formats."""
+        for execution in self._executions.values():
+            execution.close()
+        self._executions.clear()
+
+    def _reread(self) -> None:
+        """Forget everything: it is for other weights."""
+        self._replan()
+        self._rewritten = self._host = None
 
     def params(self) -> dict[str, list[Array]]:
         """Return the trained parameters by layer; the arrays may be modified."""
-        self._plans.reread()
+        self._reread()
         return self._parameters.lend()
 
     def replaced(self) -> bool:
@@ -204,5 +264,5 @@ class PrototxtSource:
 
     def close(self) -> None:
         """Release weights and device memory."""
-        self._plans.reread()
+        self._reread()
         self._parameters.release()

@@ -10,8 +10,7 @@ import pytest
 
 import chai
 from chai.runtime.host import memory
-from chai.runtime.prototxt.plans import SIZES
-from chai.runtime.source import PrototxtSource
+from chai.runtime.source import SIZES, PrototxtSource
 from chai.util.data import malloc
 
 NET = 'layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ dim: [1, {}, 64, 64] }} }} }}\n'
@@ -53,7 +52,7 @@ def test_a_few_sizes_are_known_to_be_prepared(tmp_path: Path, monkeypatch: pytes
         many[1 - SIZES],
     ]
     assert isinstance(net._source, PrototxtSource)
-    assert len(net._source._plans._prepared) == SIZES
+    assert len(net._source._prepared) == SIZES
 
 
 def test_blobs_of_unknown_size_claim_nothing() -> None:

@@ -6,18 +6,18 @@ from collections.abc import Mapping
 from operator import is_
 from typing import Any
 
-from ...blob import Array, Shape, count, show
-from ...errors import ModelError, UsageError
-from ...graph import Graph, Layer, fillers
-from ...limits import limits
-from ...parser.caffemodel import check_fit
-from ...parser.stored import Stored
-from ...passes.infer_shapes import Renewed, infer_shapes
-from ...util.files import digest
-from ...util.lazy_numpy import np
-from ...util.log import logger
-from ...util.paths import stem
-from ..host.layer import check_weights
+from ..blob import Array, Shape, count, show
+from ..errors import ModelError, UsageError
+from ..graph import Graph, Layer, fillers
+from ..limits import limits
+from ..parser.caffemodel import check_fit
+from ..parser.stored import Stored
+from ..passes.infer_shapes import Renewed, infer_shapes
+from ..util.files import digest
+from ..util.lazy_numpy import np
+from ..util.log import logger
+from ..util.paths import stem
+from .host.layer import check_weights
 
 log = logger("chai")
 

@@ -1,1 +1,0 @@
-"""The parts of a network from a prototxt: trained parameters and plans."""
