@@ -28,7 +28,7 @@ from .steps import PreparedStep
 from .steps.conversions import Packing, Unpacking
 from .steps.layers import CustomOnHost, OnCodes, OnHost
 from .steps.segments import DeviceSegment
-from .times import ModelledTime, Steps, Times
+from .times import ModelledTime, Times
 
 if TYPE_CHECKING:
     from ..images.pictures import Feed
@@ -347,24 +347,7 @@ class Execution:
         blobs = {blob: slot.host[blob] for blob in slot.kept.blobs if blob in slot.host}
         for blob in (slot.kept.blobs & slot.codes.keys()) - blobs.keys():
             blobs[blob] = partial(self.formats[blob].dequantize, slot.codes[blob].reshape(self.shapes[blob]))
-        total = slot.fed + sum([run.rows.bytes for run in slot.runs])
-        peak = slot.log or slot.kept.peak or 0
-        steps, composed = Steps(slot.runs), self.graph.composed
-        end = perf_counter()
-        wall, between = (end - slot.started) * 1000 + slot.before, slot.between + slot.before + (end - begin) * 1000
-        return LazyBlobs(blobs), Times(
-            steps,
-            wall,
-            self._batch,
-            peak,
-            total,
-            slot.feed,
-            between,
-            composed,
-            slot.converted,
-            slot.saturated,
-            self._emulation,
-        )
+        return LazyBlobs(blobs), slot.times(begin, self._batch, self.graph, self._emulation)
 
 
 def _modelled_ms(plan: Plan) -> float:

@@ -67,8 +67,7 @@ class Losses:
 
         Raises ShapeError for labels of the wrong size, ModelError for a label that is no class.
         """
-        layers = list(self._fed({*values, *labels}))
-        if not layers or self._graph is None:
+        if self._graph is None or not (layers := [*self._fed({*values, *labels})]):
             return {}, times
         from ..passes.infer_shapes import infer_shapes  # a pass without labels needs no shapes
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from operator import is_
+from collections.abc import Iterable, Mapping
+from itertools import chain
+from operator import attrgetter, is_
 from typing import Any
 
 from ..blob import Array, Shape, count, show
@@ -20,6 +21,7 @@ from ..util.paths import stem
 from .host.layer import check_weights
 
 log = logger("chai")
+_blobs = attrgetter("blobs")
 
 
 class LentParameters(dict[str, list[Any]]):
@@ -42,6 +44,7 @@ class Parameters:
     ``weights``  the caffemodel, if there is one
     ``partial``  whether it may lack the weights of some layers
     ``trained``  whether no layer has random weights for want of a caffemodel
+    ``lent``     whether a program has the arrays, which it may change at any time
     """
 
     def __init__(self, graph: Graph, weights: Stored | None, partial: bool) -> None:
@@ -50,12 +53,9 @@ class Parameters:
         self.trained = True
         self._partial = partial
         self._attached = False
-        self._lent: list[tuple[Layer, tuple[Array, ...]]] = []  # arrays that a program may change at any time
-
-    @property
-    def lent(self) -> bool:
-        """Return whether a program has the arrays."""
-        return bool(self._lent)
+        self.lent = False
+        self._read: dict[Layer, tuple[Array, ...]] = {}  # the arrays of layers that passes read
+        self._every: list[Array] = []  # of these, one after the other
 
     def check_digest(self) -> None:
         """Warn if the network was quantised for other weights."""
@@ -97,6 +97,7 @@ class Parameters:
             elif expected:
                 drawn += 1
                 layer.blobs = fillers.fill(layer.name, expected, layer.fillers())
+        self._note(layer for layer in self.graph.layers if layer.engine != "custom")  # which may set theirs at any time
         self.trained = self.weights is not None or not drawn
         if not self.trained:
             name = self.graph.name or stem(self.graph.path)
@@ -107,17 +108,24 @@ class Parameters:
         for layer in self.graph.layers:
             layer.changed()
             layer.lent = True
-        self._lent = [(layer, (*layer.blobs,)) for layer in self.graph.layers if layer.blobs]
-        return LentParameters({layer.name: layer.blobs for layer, _ in self._lent})
+        self.lent = True
+        self._note(self.graph.layers)
+        return LentParameters({layer.name: layer.blobs for layer in self._read})
+
+    def _note(self, layers: Iterable[Layer]) -> None:
+        """Note the arrays of layers as those that passes read."""
+        self._read = {layer: (*layer.blobs,) for layer in layers if layer.blobs}
+        self._every = [*chain.from_iterable(self._read.values())]
 
     def replaced(self) -> bool:
-        """Return whether there are other arrays in the lists of ``lend``, which are to be lent again then.
+        """Return whether a layer has other arrays than passes read, which are to be lent again then.
 
         Raises ShapeError for what is no array, and if there are more or fewer.
         """
-        if all(len(layer.blobs) == len(arrays) and all(map(is_, layer.blobs, arrays)) for layer, arrays in self._lent):
+        now = [*chain.from_iterable(map(_blobs, self._read))]
+        if len(now) == len(self._every) and all(map(is_, now, self._every)):
             return False
-        for layer, arrays in self._lent:
+        for layer, arrays in self._read.items():
             if len(layer.blobs) != len(arrays):
                 raise layer.wrong(f"expected {len(arrays)} trained parameters, found {len(layer.blobs)}")
             for i, blob in enumerate(layer.blobs):
@@ -130,7 +138,7 @@ class Parameters:
 
     def release(self) -> None:
         """Take the arrays from the layers."""
-        self._lent.clear()
+        self._note(())
         for layer in self.graph.layers:
             layer.blobs = []
             layer.close()

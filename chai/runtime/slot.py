@@ -10,8 +10,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Array
+from ..graph import Graph
 from .host.memory import BlobLog
-from .times import RunTimes
+from .times import ModelledTime, RunTimes, Steps, Times
 
 if TYPE_CHECKING:
     from ..devices.base import Program
@@ -150,8 +151,11 @@ class Slot:
             direct, used = self.sets.popitem()
             direct.program.given_back(used)
 
-    def done(self, use: StepBlobs, run: RunTimes, begin: float) -> None:
-        """Finish a step that began at ``begin``: note its times, and drop the blobs that it was the last to read."""
+    def done(self, use: StepBlobs, run: RunTimes, begin: float) -> float:
+        """Finish a step that began at ``begin``: note its times, and drop the blobs that it was the last to read.
+
+        Return when that is done.
+        """
         sides, log = self.sides, self.log
         with self._lock:  # host and device steps of one batch may end at the same time
             dropped = use.dropped
@@ -165,9 +169,20 @@ class Slot:
             for side, blob in dropped:
                 sides[side].pop(blob, None)
             self.runs.append(run)
-            self.between += (perf_counter() - begin) * 1000 - sum(run.ms)
+            end = perf_counter()
+            self.between += (end - begin) * 1000 - sum(run.ms)
+        return end
 
     def _has_been_read(self, name: tuple[Side, str]) -> bool:
         """Count a reader of a blob that has several; return whether it was the last."""
         self.left[name] -= 1
         return not self.left[name]
+
+    def times(self, end: float, batch: int, graph: Graph, emulation: ModelledTime | None = None) -> Times:
+        """Return the times of a pass over so many images, whose last step had ended at ``end``."""
+        total = self.fed + sum([run.rows.bytes for run in self.runs])
+        steps, peak, composed = Steps(self.runs), self.log or self.kept.peak or 0, graph.composed
+        codes = self.converted, self.saturated
+        now = perf_counter()
+        wall, between = (now - self.started) * 1000 + self.before, self.between + self.before + (now - end) * 1000
+        return Times(steps, wall, batch, peak, total, self.feed, between, composed, *codes, emulation)

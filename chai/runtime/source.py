@@ -23,11 +23,11 @@ from ..util.paths import stem
 from ..zoo.card import Card
 from ..zoo.card_file import read_card
 from ..zoo.locate import locate, read_network
-from .host.forward import HostPass
 from .host.layer import check_weights, prepare
 from .host.memory import claimed
 from .parameters import Parameters
 from .renewing import Shown
+from .steps.forward import HostPass
 
 if TYPE_CHECKING:
     from ..devices.base import Device
@@ -257,7 +257,8 @@ class PrototxtSource:
 
         Raises ShapeError for what is no array, and if there are more or fewer.
         """
-        if not self._parameters.replaced():
+        read_anew = self.overlay is None or self._parameters.lent  # else an overlay has the codes of all
+        if not read_anew or not self._parameters.replaced():
             return False
         self.params()
         return True

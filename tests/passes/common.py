@@ -14,7 +14,7 @@ from chai.graph import Graph
 from chai.layers.batch_norm import BatchNorm
 from chai.layers.bn import BN
 from chai.passes.infer_shapes import infer_shapes
-from chai.runtime.host import forward
+from chai.runtime.steps import forward
 
 Array = np.ndarray
 _LINE = re.compile(r"(\S+) (\S+) (.*?) ?-> ([^:]+?)(?: : (.+))?")

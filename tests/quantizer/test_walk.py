@@ -11,7 +11,7 @@ from chai.passes.fold_batchnorm import fold_batchnorm
 from chai.passes.rewrite import drop_identity, fuse_relu
 from chai.quantizer.observe import at_places, batches_of, cost, measured, observe, patches, places
 from chai.quantizer.walk import Emulation, in_float, shapes_of
-from chai.runtime.host import forward
+from chai.runtime.steps import forward
 from chai.tasks.window import Window
 from tests.passes.common import CONV, MAX, network
 from tests.quantizer.test_writeback import NET, SHAPE, batches

@@ -119,7 +119,7 @@ def test_before_the_first_pass(tmp_path: Path, computed: list[tuple[int, ...]]) 
 def test_a_writer_does_not_change_the_next_pass(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, device: str, writer: str
 ) -> None:
-    monkeypatch.setattr("chai.runtime.host.forward.library", lambda: None)  # numpy overwrites where it can
+    monkeypatch.setattr("chai.runtime.steps.forward.library", lambda: None)  # numpy overwrites where it can
     (tmp_path / "mine.py").write_text(ADD)
     more = ("Python", 'python_param { module: "mine" layer: "Add" }') if writer == "Python" else ()
     path = written(tmp_path, *more)

@@ -27,7 +27,7 @@ UNNEEDED = (
     "kernels.native.chain offload.cost offload.formats offload.headroom "
     "offload.merge_parallel offload.partition offload.planning offload.scheduling overlay.architecture "
     "overlay.checks parser passes plugins.composed plugins.opencl plugins.prange_numba plugins.xchange_numba pycaffe quantizer "
-    "report runtime.folded runtime.host.forward runtime.host.steps runtime.lanes runtime.perf runtime.source tasks.coarser "
+    "report runtime.folded runtime.steps.forward runtime.lanes runtime.perf runtime.source tasks.coarser "
     "tasks.probe tasks.target util.data.journal util.data.jsonfile util.data.npy util.data.shelf util.html util.table vta "
     "zoo.card zoo.card_file zoo.fetch zoo.locate zoo.networks zoo.published"
 )

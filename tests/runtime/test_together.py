@@ -13,8 +13,8 @@ import chai
 from chai.kernels.native import chain
 from chai.kernels.native.chain import NativeChain
 from chai.kernels.native.table import Kind
-from chai.runtime.host import forward, steps
 from chai.runtime.host.layer import PreparedLayer
+from chai.runtime.steps import forward
 from tests.kernels.common import LIBRARY
 from tests.passes.common import network
 
@@ -253,7 +253,7 @@ def test_packed_weights_are_those_of_the_pass(tmp_path: Path, monkeypatch: pytes
 
     net = network(tmp_path, lines, shape=(1, 19, 14, 15))
     if large:
-        monkeypatch.setattr(steps, "SMALL", 1)
+        monkeypatch.setattr(forward, "SMALL", 1)
     rng = np.random.default_rng(0)
     batches = [rng.standard_normal((n, 19, 14, 15)).astype(np.float32) for n in (1, 3, 1)]
     tops = [net.forward(batches[0])["b"]]
@@ -291,11 +291,11 @@ def test_weights_of_another_shape_are_an_error(tmp_path: Path, shape: tuple[int,
 def test_large_blobs_are_computed_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, taken: list[int]) -> None:
     """Their memory is free as soon as their last reader has run."""
     lines, together = NETS["a chain"]
-    monkeypatch.setattr(steps, "SMALL", 4 * 6 * 5 * 7)
+    monkeypatch.setattr(forward, "SMALL", 4 * 6 * 5 * 7)
     network(tmp_path, lines, batch=1).forward(images(1))
     assert taken == together
     taken.clear()
-    monkeypatch.setattr(steps, "SMALL", 4 * 6 * 5 * 7 - 1)
+    monkeypatch.setattr(forward, "SMALL", 4 * 6 * 5 * 7 - 1)
     network(tmp_path, lines, batch=1).forward(images(1))
     assert taken == [1, 1, 1, 4]  # together after the pool
 
@@ -307,7 +307,7 @@ def test_images_whose_blobs_are_large_run_one_after_the_other(
     """Every bit is that of layers one by one; a layer that mixes images takes all of them."""
     x = images(3)
     wanted = one_by_one(tmp_path, lines, x, monkeypatch)
-    monkeypatch.setattr(steps, "APART", 4 * 2 * 3 * 5 * 7)  # two images of the input
+    monkeypatch.setattr(forward, "APART", 4 * 2 * 3 * 5 * 7)  # two images of the input
     for keep in ("outputs", "all"):
         net = network(tmp_path, lines, keep=keep, batch=3)
         for _ in range(2):
@@ -327,11 +327,11 @@ def test_which_layers_run_for_one_image_after_the_other(
         return run(self, blobs, memory, images)
 
     monkeypatch.setattr(NativeChain, "run", counted)
-    monkeypatch.setattr(steps, "APART", 4 * 3 * 6 * 5 * 7 - 1)  # less than three images after the convolution have
+    monkeypatch.setattr(forward, "APART", 4 * 3 * 6 * 5 * 7 - 1)  # less than three images after the convolution have
     network(tmp_path, NETS["a chain"][0], batch=3).forward(images(3))
     assert (taken, counts) == ([6, 2], [3, 1])  # what follows the pool, too, which is small again
     taken.clear(), counts.clear()
-    monkeypatch.setattr(steps, "APART", 4 * 3 * 3 * 5 * 7 - 1)  # nor the input
+    monkeypatch.setattr(forward, "APART", 4 * 3 * 3 * 5 * 7 - 1)  # nor the input
     network(tmp_path, NETS["joined images"][0], batch=3).forward(images(3))
     assert counts == [3, 6]  # before and after the Concat, in which they are not apart
 
@@ -341,7 +341,7 @@ def test_layers_of_large_blobs_are_in_c_one_by_one(
 ) -> None:
     lines = NETS["a residual block"][0]
     wanted = one_by_one(tmp_path, lines, images(2), monkeypatch)["q"]
-    monkeypatch.setattr(steps, "SMALL", 0)
+    monkeypatch.setattr(forward, "SMALL", 0)
     assert np.array_equal(network(tmp_path, lines, batch=2).forward(images(2))["q"], wanted)
     assert taken == [1] * 10  # both ReLUs are computed with the layers before them
     taken.clear()

@@ -19,7 +19,7 @@ from chai.offload.headroom import Basis
 from chai.overlay import load
 from chai.passes.infer_shapes import infer_shapes
 from chai.passes.rewrite import rewrite
-from chai.runtime.host import forward
+from chai.runtime.steps import forward
 from chai.util.lazy_numpy import np
 
 from .ncnn import ncnn

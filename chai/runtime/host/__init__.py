@@ -1,1 +1,1 @@
-"""Forward passes in float32 on the host; what runs on a device beside it needs no more than its layers and memory."""
+"""Layers in float32 on the host, and the memory of their blobs."""

@@ -1,14 +1,17 @@
-"""The steps of a Schedule, prepared once to run on many batches: each takes a Slot, and returns its times."""
+"""The steps of a pass, prepared once to run on many batches: each takes a Slot, and returns its times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from ...graph import Layer
 from ...kernels.native import Link
-from ...offload.schedule import Side
 from ..slot import Slot, StepBlobs
 from ..times import Rows, RunTimes
+
+if TYPE_CHECKING:
+    from ...offload.schedule import Side
 
 
 class PreparedStep:
@@ -18,21 +21,25 @@ class PreparedStep:
     ``layer``  the one that it runs on the host
     ``notes``  whether its links note something
     ``converted``  how many codes they count
+    ``images``  how many run one after the other in C
+    ``large``   whether it is a chain of its own in C
     """
 
     rows: Rows
     layer: Layer | None = None
     notes = False
     converted = 0
+    images = 1
+    large = False
 
     def __call__(self, slot: Slot, use: StepBlobs) -> RunTimes:
         """Run it on the blobs of a batch."""
         raise NotImplementedError
 
-    def links(self, use: StepBlobs) -> list[Link] | None:
-        """Return it in C, with the names of ``name_of``; None if that is not all of it, or blobs are large."""
+    def links(self, use: StepBlobs) -> list[Link]:
+        """Return it in C, with the names of ``name_of``; nothing if that is not all of it."""
         del use
-        return None
+        return []
 
     def noted(self, notes: Iterator[int], slot: Slot) -> None:
         """Take over what its links have noted, in order. It may be left out where all of it is 0."""

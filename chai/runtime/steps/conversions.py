@@ -52,7 +52,7 @@ class _Conversion(PreparedStep):
         if low != self.format.zero and codes.min(initial=high) == low:
             slot.saturated += int(np.count_nonzero(codes == low))
 
-    def linked(self, singles: Sequence[tuple[Single | None, str, str]], codes: str, shape: Shape) -> list[Link] | None:
+    def linked(self, singles: Sequence[tuple[Single | None, str, str]], codes: str, shape: Shape) -> list[Link]:
         """Return operations, each with what it reads and writes, and one that counts codes, if that is to be."""
         if self.ends is not None:
             low, high = self.ends
@@ -62,7 +62,7 @@ class _Conversion(PreparedStep):
             for i, (single, reads, writes) in enumerate(singles)
             if single is not None
         ]
-        return links if len(links) == len(singles) else None
+        return links if len(links) == len(singles) else []
 
     def noted(self, notes: Iterator[int], slot: Slot) -> None:
         if self.ends is not None:
@@ -96,9 +96,9 @@ class Packing(_Conversion):
 
             self._unfolded, self._unfolding = unfolded, unfolding
 
-    def links(self, use: StepBlobs) -> list[Link] | None:
+    def links(self, use: StepBlobs) -> list[Link]:
         if use.direct is not None:
-            return None
+            return []
         codes = name_of("device", self.source)
         singles = [(packing(self.plain, self.format), name_of("host", self.source), codes)]
         if self.unfold is not None:
@@ -167,9 +167,9 @@ class Unpacking(_Conversion):
         ends = step.format.range if counting and not clamped else None
         super().__init__(step, graph, shapes[step.blob], 4, ends)
 
-    def links(self, use: StepBlobs) -> list[Link] | None:
+    def links(self, use: StepBlobs) -> list[Link]:
         if use.direct is not None:
-            return None
+            return []
         codes = name_of("device", self.source)
         single = unpacking(self.shape, self.format)
         return self.linked([(single, codes, name_of("host", self.target))], codes, self.shape)

@@ -1,23 +1,26 @@
-"""InC: consecutive steps of a Schedule in C, as one table that runs in one call: conversions, segments and layers in float32."""
+"""InC: consecutive steps of a pass in C, as one table that runs in one call: conversions, segments and layers in float32."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from itertools import chain as chained
+from itertools import chain as chained, groupby
 from time import perf_counter
+from typing import TYPE_CHECKING
 
 from ...blob import Array, Shape
 from ...kernels.native import Link
 from ...kernels.native.chain import NativeChain
 from ...kernels.native.library import library
-from ...offload.schedule import Side
 from ..host.layer import short_of_memory
 from ..host.memory import BlobLog, ChainMemory
 from ..slot import Slot, StepBlobs
 from ..times import Rows, RunTimes
 from . import PreparedStep, name_of
 
-Name = tuple[Side, str]  # of a blob, on its side
+if TYPE_CHECKING:
+    from ...offload.schedule import Side
+
+Name = tuple["Side", str]  # of a blob, on its side
 Member = tuple[PreparedStep, StepBlobs]
 Group = Sequence[tuple[Member, list[Link]]]  # steps that follow each other, and what they are in C
 
@@ -28,24 +31,25 @@ def in_c(
     fed: Collection[str],
     shapes: Mapping[Side, Mapping[str, Shape]],
     memory: ChainMemory,
+    whole: bool = False,
 ) -> Iterator[Member]:
     """Yield the steps of passes that keep these blobs, those in C that follow each other as one.
 
-    Inputs that are ``fed`` as pictures are packed apart. ``shapes`` are those of blobs on either side.
+    Inputs that are ``fed`` as pictures are packed apart. ``shapes`` are those of blobs on either side. The peak of memory is
+    that of steps one by one, or with the ``whole`` memory of a chain.
     """
-    group: list[tuple[Member, list[Link]]] = []
-    for i, (step, use) in enumerate(members):
-        links = step.links(use) if {blob for _, blob in use.reads}.isdisjoint(fed) else None
-        if links is not None:
-            group.append(((step, use), links))
-        if group and (links is None or i == len(members) - 1):
-            later = members[i:] if links is None else ()
-            needed = {read for _, other in later for read in other.reads}
-            needed.update((side, blob) for side in shapes for blob in kept)
-            yield from _together(group, needed, shapes, memory)
-            group = []
-        if links is None:
-            yield step, use
+    linked = [(each, _links(*each, fed)) for each in members]
+    keys = [(i if step.large or not links else -1, step.images) for i, ((step, _), links) in enumerate(linked)]
+    last = {read: i for i, (_, use) in enumerate(members) for read in use.reads}
+    last.update(((side, blob), len(members)) for side in shapes for blob in kept)
+    for _, places in groupby(range(len(members)), keys.__getitem__):
+        numbers = [*places]
+        needed = {read for read, i in last.items() if i > numbers[-1]}
+        yield from _together([linked[i] for i in numbers], needed, shapes, memory, whole)
+
+
+def _links(step: PreparedStep, use: StepBlobs, fed: Collection[str]) -> list[Link]:
+    return step.links(use) if {blob for _, blob in use.reads}.isdisjoint(fed) else []
 
 
 def _together(
@@ -53,6 +57,7 @@ def _together(
     needed: Collection[Name],
     shapes: Mapping[Side, Mapping[str, Shape]],
     memory: ChainMemory,
+    whole: bool,
 ) -> Iterator[Member]:
     """Yield steps that follow each other as one, if C computes something there; others read the blobs that are ``needed``."""
     used = library()
@@ -62,12 +67,14 @@ def _together(
         return
     names = {name: _name(name) for link in links for name in (*link.reads, *link.writes)}
     sizes = {name: shapes[side][blob] for name, (side, blob) in names.items()}
+    if (images := group[0][0][0].images) > 1:
+        sizes = {name: (1, *shape[1:]) for name, shape in sizes.items()}
     kept = {name for name, each in names.items() if each in needed}
     for link in links:
         if link.native.program is not None:
             link.native.program.rest()  # the chain has memory of its own
     chain = NativeChain(used, links, sizes, kept, {name for name, (side, _) in names.items() if side == "device"})
-    step = InC(chain, group, needed, memory)
+    step = InC(chain, group, images, None if whole else needed, memory)
     yield step, StepBlobs(tuple([names[name] for name in chain.reads]), ())
 
 
@@ -78,16 +85,15 @@ def _name(name: str) -> Name:
 
 
 class InC(PreparedStep):
-    """A group of steps as one chain; others read the blobs that are ``needed``."""
+    """A group of steps as one chain, which runs for each of several ``images``.
+
+    Others read the blobs that are ``needed``; None if the peak of memory has the chain's in place of its blobs.
+    """
 
     def __init__(
-        self,
-        chain: NativeChain,
-        group: Group,
-        needed: Collection[Name],
-        memory: ChainMemory,
+        self, chain: NativeChain, group: Group, images: int, needed: Collection[Name] | None, memory: ChainMemory
     ) -> None:
-        self._chain, self._needed, self._memory = chain, needed, memory
+        self._chain, self._images, self._needed, self._memory = chain, images, needed, memory
         self._members = [member for member, _ in group]
         self._noting = [step for step, _ in self._members if step.notes]
         self._converted = sum([step.converted for step in self._noting])
@@ -107,7 +113,7 @@ class InC(PreparedStep):
                 if layer.lent:
                     packed.write()
             memory = self._memory.take(self._chain)
-            arrays, times = self._chain.run(blobs, memory)
+            arrays, times = self._chain.run(blobs, memory, self._images)
         except MemoryError as error:
             if self._last is None:
                 raise
@@ -119,19 +125,23 @@ class InC(PreparedStep):
                 for step in self._noting:
                     step.noted(notes, slot)
         self._memory.put(memory)
-        if slot.log is not None:
-            self._log(slot.log, blobs)
         for (side, blob), array in zip(self._writes, arrays):
             sides[side][blob] = array
-            if slot.log is not None:
-                slot.log.add((side, blob), array)
+        if slot.log is not None:
+            self._log(slot.log, blobs, arrays)
         return RunTimes(self.rows, times, (begin - slot.started) * 1000)
 
-    def _log(self, log: BlobLog, read: Mapping[str, Array]) -> None:
+    def _log(self, log: BlobLog, read: Mapping[str, Array], written: Sequence[Array]) -> None:
         """Note the blobs inside as if each step had arrays of its own, so that the peak is that of steps one by one."""
-        last = {name: i for i, (_, use) in enumerate(self._members) for name in (*use.reads, *use.written)}
-        for i, (_, use) in enumerate(self._members):
-            for name in use.written:
-                log.note(name, *self._chain.owner(name_of(*name), read))
-            log.drop(name for name, end in last.items() if end == i and name not in self._needed)
-            log.drop(use.dropped)
+        if self._needed is None:
+            log.note(id(self), id(self), self._chain.size)
+        else:
+            last = {name: i for i, (_, use) in enumerate(self._members) for name in (*use.reads, *use.written)}
+            for i, (_, use) in enumerate(self._members):
+                for name in use.written:
+                    log.note(name, *self._chain.owner(name_of(*name), read))
+                log.drop(name for name, end in last.items() if end == i and name not in self._needed)
+                log.drop(use.dropped)
+        for name, array in zip(self._writes, written):
+            log.add(name, array)
+        log.drop([id(self)])

@@ -13,19 +13,19 @@ from . import PreparedStep, names_of
 
 
 class OnHost(PreparedStep):
-    """A layer in float32."""
+    """A layer in float32; ``compute`` replaces its forward."""
 
-    def __init__(self, layer: PreparedLayer) -> None:
-        self.run, self.bottoms, self.tops = layer.run, layer.layer.bottoms, layer.layer.tops
+    def __init__(self, layer: PreparedLayer, compute: Callable[..., tuple[Array, ...]] | None = None) -> None:
+        self.run, self.compute, self.bottoms, self.tops = layer.run, compute, layer.layer.bottoms, layer.layer.tops
         self.prepared, self.layer, self.rows = layer, layer.layer, layer.rows
 
-    def links(self, use: StepBlobs) -> list[Link] | None:
+    def links(self, use: StepBlobs) -> list[Link]:
         form = self.prepared.native(rectified=False) if self.prepared.largest <= SMALL else None
-        return None if form is None else [Link(form, names_of("host", self.bottoms), names_of("host", self.tops))]
+        return [] if form is None else [Link(form, names_of("host", self.bottoms), names_of("host", self.tops))]
 
     def __call__(self, slot: Slot, _: StepBlobs) -> RunTimes:
         blobs = slot.host
-        tops, run = self.run([blobs[b] for b in self.bottoms], slot.started)
+        tops, run = self.run([blobs[b] for b in self.bottoms], slot.started, self.compute)
         blobs.update(zip(self.tops, tops))
         return run
 
@@ -33,8 +33,8 @@ class OnHost(PreparedStep):
 class CustomOnHost(OnHost):
     """A custom layer in float32."""
 
-    def links(self, use: StepBlobs) -> None:
-        return None
+    def links(self, use: StepBlobs) -> list[Link]:
+        return []
 
     def __call__(self, slot: Slot, _: StepBlobs) -> RunTimes:
         blobs, written, layer = slot.host, slot.written, self.prepared

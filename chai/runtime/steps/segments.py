@@ -34,11 +34,11 @@ class DeviceSegment(PreparedStep):
         self.rows = Rows(written, partial(_tasks, step, self.device_shapes, executed))
         self.whole = Rows(written, partial(_whole, step, self.rows))
 
-    def links(self, use: StepBlobs) -> list[Link] | None:
+    def links(self, use: StepBlobs) -> list[Link]:
         program = use.programs[0].native if len(use.programs) == 1 and not use.tops else None
         ends = None if program is None else program.ends
         if ends is None or {("device", blob) for blob in ends[1]} != {*use.written}:
-            return None
+            return []
         reads, writes = (names_of("device", blobs) for blobs in ends)
         return [Link(NativeLayer(None, program=program), reads, writes, len(self.step.tasks))]
 
