@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 from ..blob import Array, Shape
@@ -78,16 +77,15 @@ class Taken(Iterator[tuple[T, Written]]):
         self._feeds, self._renewing = feeds, renewing
         self._first: Written | None = first
         self._unfinished = deque[tuple[T, Written]]()
-        self._end: Exception | None = None  # of ``feeds``: StopIteration, or its error
+        self._error: Exception | None = None  # of ``feeds``
 
     def __next__(self) -> tuple[T, Written]:
         try:
             feed = next(self._feeds)
         except StopIteration:
-            self._end = StopIteration()  # not that one: its traceback refers to this iterator, and so to the network
             raise
         except Exception as error:
-            self._end = error
+            self._error = error
             raise
         batch = feed, self._first or self._renewing.batch()
         self._first = None
@@ -100,13 +98,10 @@ class Taken(Iterator[tuple[T, Written]]):
 
     def rest(self) -> Iterator[tuple[T, Written]]:
         """Yield the batches that did not finish, then those that were not taken; raise the error of ``feeds`` in its place."""
-        while True:
-            while self._unfinished:
-                yield self._unfinished.popleft()
-            if self._end is None:
-                with suppress(StopIteration):
-                    next(self)
-            elif isinstance(self._end, StopIteration):
-                return
-            else:
-                raise self._end
+        while self._unfinished:
+            yield self._unfinished.popleft()
+        if self._error is not None:
+            raise self._error
+        for batch in self:
+            self.finished()  # before it runs: alone
+            yield batch
