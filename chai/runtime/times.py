@@ -42,29 +42,13 @@ class StepTime(NamedTuple):
 
 
 class Rows:
-    """One step of a schedule, or each Task of a segment, without times; and the bytes of all.
+    """One step of a schedule, or each Task of a segment, without times; and the bytes of all."""
 
-    ``make`` returns the steps. It is called when they are first asked for, which many a short process never does. It refers
-    to nothing that has these rows: a circle would keep a dropped network until the garbage collector runs.
-    """
+    __slots__ = ("bytes", "steps")
 
-    __slots__ = ("_steps", "bytes")
-
-    def __init__(self, bytes: int, make: Callable[[], Iterable[StepTime]]) -> None:
-        self._steps: tuple[StepTime, ...] | Callable[[], Iterable[StepTime]] = make
-        self.bytes = bytes
-
-    @classmethod
-    def of(cls, every: Sequence[Rows]) -> Rows:
-        """Return the steps of several, one after the other."""
-        return cls(sum([each.bytes for each in every]), lambda: chain.from_iterable(each.steps for each in every))
-
-    @property
-    def steps(self) -> tuple[StepTime, ...]:
-        steps = self._steps
-        if not isinstance(steps, tuple):
-            self._steps = steps = tuple(steps())  # which lets go of the layers and Tasks that ``make`` needs
-        return steps
+    def __init__(self, steps: Iterable[StepTime]) -> None:
+        self.steps = tuple(steps)
+        self.bytes = sum([step.bytes for step in self.steps])
 
     def run(self, begin: float, end: float, started: float) -> RunTimes:
         """Return the times of a single step, from seconds of a clock; ``started`` is the start of the pass."""

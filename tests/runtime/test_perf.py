@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import weakref
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +10,6 @@ import pytest
 
 import chai
 from chai.runtime.perf import KINDS, OUTSIDE, PerfInfo, StepTime
-from chai.runtime.times import Rows
 from tests.conftest import ROOT, need_models
 from tests.passes.common import AFFINE, CONV, network
 
@@ -185,19 +183,6 @@ def test_shares_of_a_network_by_hand(tmp_path: Path) -> None:
     assert perf.total_ms == pytest.approx(sum(ms.values()) + perf.feed_ms + perf.between_ms)
     for device in (True, False):  # both lanes run at once, each one step after the other
         assert sum(s.ms for s in perf.steps if (s.engine == "fpga") == device) <= perf.wall_ms
-
-
-def test_rows_are_made_once_and_keep_nothing_of_the_network() -> None:
-    """So that the times of many networks, once looked at, do not hold their weights."""
-    weights = np.ones(5)
-    freed = weakref.ref(weights)
-    rows = Rows(28, lambda weights=weights: [StepTime("ip", "InnerProduct", "host", 0.0, weights.size, 28)])
-    del weights
-    assert freed() is not None
-    assert [row.macs for row in rows.steps] == [5]
-    assert freed() is None
-    assert rows.steps is rows.steps
-    assert rows.bytes == rows.steps[0].bytes
 
 
 def test_the_docs_page_shows_what_is_printed(tmp_path: Path) -> None:

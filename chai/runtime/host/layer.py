@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from math import prod
 from time import perf_counter
@@ -114,12 +114,8 @@ class PreparedLayer:
 
     def _of(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> Rows:
         layer, written = self.layer, self._size * sum([prod(top) for top in tops])
-
-        def row() -> Iterator[StepTime]:
-            kind, ends = (layer.name, layer.type, layer.engine), (layer.bottoms, layer.tops)
-            yield StepTime(*kind, 0.0, layer.macs(bottoms, tops), written, *ends, layers=layer.origin)
-
-        return Rows(written, row)
+        kind, ends = (layer.name, layer.type, layer.engine), (layer.bottoms, layer.tops)
+        return Rows([StepTime(*kind, 0.0, layer.macs(bottoms, tops), written, *ends, layers=layer.origin)])
 
 
 def run_layer(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -31,15 +30,12 @@ class _Conversion(PreparedStep):
     def __init__(
         self, step: Pack | Unpack, graph: Graph, shape: Shape, size: int, ends: tuple[int, int] | None
     ) -> None:
-        self.step, self.graph, self.format, self.shape, self.ends = step, graph, step.format, shape, ends
+        self.graph, self.format, self.shape, self.ends = graph, step.format, shape, ends
         self.notes, self.converted = ends is not None, 0 if ends is None else prod(shape)
         self.source, self.target = step.blob, step.result
-        self.rows = Rows(size * prod(shape), partial(_rows, step, graph, size * prod(shape)))
-
-    @property
-    def name(self) -> str:
-        """Return the prototxt's name of the blob."""
-        return self.graph.caffe_name(self.step.blob)
+        self.name, blobs = graph.caffe_name(step.blob), (step.blob,)
+        written = size * prod(shape)
+        self.rows = Rows([StepTime(f"{step.type} {self.name}", step.type, "host", 0.0, 0, written, blobs, blobs)])
 
     def count(self, codes: Array, slot: Slot) -> None:
         """Count the codes that are saturated: at an end of their format, unless that is 0."""
@@ -77,11 +73,6 @@ class _Conversion(PreparedStep):
         self.count(words[:, :full], slot)
         if rest:
             self.count(words[:, full, ..., :rest], slot)
-
-
-def _rows(step: Pack | Unpack, graph: Graph, size: int) -> Iterator[StepTime]:
-    name, blob = graph.caffe_name(step.blob), (step.blob,)
-    yield StepTime(f"{step.type} {name}", step.type, "host", 0.0, 0, size, blob, blob)
 
 
 class Packing(_Conversion):

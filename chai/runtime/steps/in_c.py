@@ -103,7 +103,7 @@ class InC(PreparedStep):
         packed = [(layer, link.native.packed) for layer, link in zip(layers, chain.links)]
         self._packed = [(layer, each) for layer, arrays in packed if layer is not None for each in arrays]
         self._last = next((layer for layer in reversed(layers) if layer is not None), None)
-        self.rows = Rows.of([step.rows for step, _ in self._members])
+        self.rows = Rows(row for step, _ in self._members for row in step.rows.steps)
 
     def __call__(self, slot: Slot, _: StepBlobs) -> RunTimes:
         begin, sides = perf_counter(), slot.sides

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -30,9 +29,8 @@ class DeviceSegment(PreparedStep):
 
     def __init__(self, step: DeviceStep, plan: Plan, executed: Schedule) -> None:
         self.step, self.shapes, self.device_shapes, self.views = step, plan.shapes, plan.device_shapes, executed.views
-        written = sum([prod(self.device_shapes[task.output]) for task in step.tasks])  # one byte per code
-        self.rows = Rows(written, partial(_tasks, step, self.device_shapes, executed))
-        self.whole = Rows(written, partial(_whole, step, self.rows))
+        self.rows = Rows(_tasks(step, self.device_shapes, executed))
+        self.whole = Rows([_whole(step, self.rows)])
 
     def links(self, use: StepBlobs) -> list[Link]:
         program = use.programs[0].native if len(use.programs) == 1 and not use.tops else None
@@ -111,7 +109,7 @@ def _tasks(step: DeviceStep, shapes: Mapping[str, Shape], executed: Schedule) ->
     packed = {pack.result: pack.blob for pack in executed.conversions if isinstance(pack, Pack)}
     for task in step.tasks:
         macs = task.macs(*(shapes[b] for b in task.inputs))
-        written = prod(shapes[task.output])
+        written = prod(shapes[task.output])  # one byte per code
         merged = together.get(task.output, [])
         name = " & ".join(layer.name for layer in merged) or task.origin[0]
         layers = tuple(name for layer in merged for name in layer.origin) or task.origin
@@ -119,9 +117,9 @@ def _tasks(step: DeviceStep, shapes: Mapping[str, Shape], executed: Schedule) ->
         yield StepTime(name, task.kind, "fpga", 0.0, macs, written, reads, (task.output,), layers=layers)
 
 
-def _whole(step: DeviceStep, rows: Rows) -> Iterator[StepTime]:
-    """Yield one row for all Tasks of a segment."""
+def _whole(step: DeviceStep, rows: Rows) -> StepTime:
+    """Return one row for all Tasks of a segment."""
     names = " .. ".join(dict.fromkeys((step.layers[0].name, step.layers[-1].name)))
     layers = tuple(dict.fromkeys(name for layer in step.layers for name in layer.origin))
     macs, ends = sum(row.macs for row in rows.steps), (step.inputs, step.outputs)
-    yield StepTime(names, "segment", "fpga", 0.0, macs, rows.bytes, *ends, layers=layers)
+    return StepTime(names, "segment", "fpga", 0.0, macs, rows.bytes, *ends, layers=layers)
