@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..blob import Array, Shape, images_of
 from ..errors import ModelError
@@ -30,36 +30,21 @@ from .steps.forward import run
 log = logger("chai")
 
 
-class Measured(NamedTuple):
-    """Number of images, the largest magnitude of each blob, and what each custom layer wrote if that was kept."""
-
-    images: int = 0
-    ranges: Mapping[str, float] = {}
-    shown: Mapping[str, Shown] = {}
-
-
-class Choice(NamedTuple):
-    """Formats by blob, what they are based on if they were measured, and what custom layers wrote in that pass."""
-
-    formats: Mapping[str, Format]
-    basis: Basis | None = None
-    shown: Mapping[str, Shown] = {}
-
-
 def choose(
     graph: Graph, plan: Plan, batches: Iterable[Mapping[str, Feed]], bits: int, scheme: str, keep: bool
-) -> Choice:
+) -> tuple[Mapping[str, Format], Basis | None, Mapping[str, Shown]]:
     """Return the formats of a network's blobs on an overlay: those that it brings, else measured on these batches.
 
-    ``plan`` is without formats. If nothing is on the overlay, there is nothing to measure. ``keep`` what custom layers write.
+    And what they are based on if they were measured, and what custom layers wrote in that pass, if that is to be kept.
+    ``plan`` is without formats. If nothing is on the overlay, there is nothing to measure.
     """
     if (formats := brought(plan)) is not None:
-        return Choice(formats)
+        return formats, None, {}
     if not (blobs := stored(plan)):
-        return Choice({})
-    measured = measure(graph, blobs, batches, keep)
-    basis = Basis(measured.images, bits, scheme)
-    return Choice(_covering(plan, basis.widened(measured.ranges), bits, scheme), basis, measured.shown)
+        return {}, None, {}
+    images, ranges, shown = measure(graph, blobs, batches, keep)
+    basis = Basis(images, bits, scheme)
+    return _covering(plan, basis.widened(ranges), bits, scheme), basis, shown
 
 
 def placeholders(plan: Plan, bits: int, scheme: str) -> tuple[Mapping[str, Format], bool]:
@@ -94,8 +79,13 @@ def stored(plan: Plan) -> set[str]:
     return blobs
 
 
-def measure(graph: Graph, blobs: set[str], batches: Iterable[Mapping[str, Feed]], keep: bool) -> Measured:
-    """Run batches through the layers that ``blobs`` are computed from; ``keep`` what custom layers wrote, of one batch."""
+def measure(
+    graph: Graph, blobs: set[str], batches: Iterable[Mapping[str, Feed]], keep: bool
+) -> tuple[int, Mapping[str, float], Mapping[str, Shown]]:
+    """Run batches through the layers that ``blobs`` are computed from; return number of images and largest magnitudes.
+
+    ``keep`` what custom layers wrote, of one batch, which is returned, too.
+    """
     part = replace(graph, layers=graph.computing(blobs))
     custom = frozenset(layer.name for layer in part.layers if keep and layer.engine == "custom")
     renewing, images, ranges, shown = Renewing(part.layers), 0, dict[str, float](), list[Mapping[str, Shown]]()
@@ -113,7 +103,7 @@ def measure(graph: Graph, blobs: set[str], batches: Iterable[Mapping[str, Feed]]
             written = Written(custom) if keep else renewing.batch()
             renewing.planned(partial(_run, part, sizes, values, watch, written))
             shown.append(written.shown if keep else {})
-    return Measured(images, ranges, _joined(shown))
+    return images, ranges, _joined(shown)
 
 
 def _run(

@@ -89,6 +89,7 @@ class PrototxtSource:
     weights of some layers.
 
     ``graph``       its layers and blobs, as the Net shows them
+    ``weights``     the caffemodel or ONNX file, if there is one
     ``overlay``     None on a device that computes in float32
     ``formats``     of the blobs on the overlay; None before there are any
     ``basis``       what they are based on, if they were measured
@@ -96,20 +97,24 @@ class PrototxtSource:
     """
 
     def __init__(self, options: Options, device: Device, partial: bool) -> None:
-        self.graph, weights = _read(options)
+        self.graph, self.weights = _read(options)
         self.device = device
         self.overlay: Overlay | None = None
         self.formats: Mapping[str, Format] | None = None
         self.basis: Basis | None = None
         self.calibrated = False
         self._bits, self._scheme = options.bits, SCHEMES[0]  # of formats, if the network has none
-        self._parameters = Parameters(self.graph, weights, partial)
+        self._parameters = Parameters(self.graph, self.weights, partial)
         self._chosen = dict(options.engine or {})  # the user's engines
         self._placing = None  # model by which segments that do not pay move to the host
         if device.fixed:
             self.overlay = load_overlay(default if options.overlay is None else options.overlay)
             self._scheme = self.overlay.scheme(options.scheme)
-            self._arrange(self.overlay)
+            if self.overlay.own is None and self.overlay.arithmetic != EXACT:
+                from ..tasks.arithmetic import arithmetic  # no other overlay needs it before a plan
+
+                for layer in self.graph.layers:
+                    layer.whole_windows = arithmetic(self.overlay).whole_windows
             self._placing = placing(options.place, self.overlay.path)
         renewed = [top for layer in self.graph.layers if layer.renews for top in layer.tops]
         self._sized = [*self.graph.inputs, *renewed]  # the blobs that determine all other shapes
@@ -119,20 +124,6 @@ class PrototxtSource:
         self._rewritten: tuple[Graph, Mapping[str, str]] | None = None
         self._host: HostPass | None = None  # for the shapes that were asked for last
         self._parameters.check_digest()
-
-    def _arrange(self, overlay: Overlay) -> None:
-        """Let the layers have the sizes that an overlay's arithmetic gives them."""
-        if overlay.own is not None or overlay.arithmetic == EXACT:
-            return
-        from ..tasks.arithmetic import arithmetic  # no other overlay needs it before a plan
-
-        for layer in self.graph.layers:
-            layer.whole_windows = arithmetic(overlay).whole_windows
-
-    @property
-    def weights(self) -> Stored | None:
-        """Return the caffemodel or ONNX file, if there is one."""
-        return self._parameters.weights
 
     @property
     def trained(self) -> bool:
@@ -215,8 +206,8 @@ class PrototxtSource:
         from . import measuring  # not needed by a float network
 
         plan = self._plan(shapes)
-        choice = measuring.choose(self.graph, plan, batches, self._bits, self._scheme, not asked)
-        self.formats, self.basis, self.calibrated = choice.formats, choice.basis, True
+        chosen = measuring.choose(self.graph, plan, batches, self._bits, self._scheme, not asked)
+        (self.formats, self.basis, shown), self.calibrated = chosen, True
         name = self.graph.name or stem(self.graph.path)
         if self.basis is not None:
             more = f"; {self.basis.advice}" if self.basis.advice else ""
@@ -225,7 +216,7 @@ class PrototxtSource:
             text = "%s: overlay %s has no unsigned codes; %d blobs are signed, in steps twice as wide"
             log.warning(text, name, plan.overlay.name, signed)
         self._replan()
-        return choice.shown
+        return shown
 
     def preview(self, shapes: Mapping[str, Shape]) -> None:
         """Make a schedule before the first batch: in the network's own formats, final ones if it is trained, or in any."""
