@@ -8,10 +8,10 @@ from __future__ import annotations
 import math
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 # where (as in ".list[3].name", "" for the whole) and what is wrong -> an error
@@ -24,8 +24,8 @@ _LARGEST = sys.float_info.max  # float() of a larger integer is an error
 def plain(value: Any) -> Any:
     """Return a value of records, tuples, numbers and strings as JSON types. Fields at their default are omitted."""
     if _is_record(value) and not isinstance(value, type):
-        values = ((f, getattr(value, f.name)) for f in _fields(type(value)))
-        return {f.name: plain(v) for f, v in values if v != f.default}
+        values = ((name, getattr(value, name), default) for name, default, _ in _fields(type(value)))
+        return {name: plain(v) for name, v, default in values if v != default}
     if isinstance(value, (tuple, list)):
         return [plain(v) for v in value]
     return value
@@ -56,27 +56,20 @@ def problem(metadata: Mapping[str, Any], value: Any) -> str | None:
     return None
 
 
-class _TupleField(NamedTuple):
-    """A field of a named tuple, as ``dataclasses`` describes its own."""
-
-    name: str
-    default: Any
-    metadata: Mapping[str, Any] = types.MappingProxyType({})
-
-
 def _is_record(value: Any) -> bool:
     return is_dataclass(value) or hasattr(value, "_field_defaults")
 
 
-def _fields(cls: Any) -> Sequence[Field[Any] | _TupleField]:
+def _fields(cls: Any) -> list[tuple[str, Any, Mapping[str, Any]]]:
+    """Return name, default and metadata of each field."""
     if is_dataclass(cls):
-        return fields(cls)
-    return [_TupleField(name, cls._field_defaults.get(name, MISSING)) for name in cls._fields]
+        return [(f.name, f.default, f.metadata) for f in fields(cls)]
+    return [(name, cls._field_defaults.get(name, MISSING), {}) for name in cls._fields]
 
 
 def _record(cls: Any) -> Read:
     hints = get_type_hints(cls)
-    members = {f.name: (_read(hints[f.name]), f.metadata) for f in _fields(cls)}
+    members = {name: (_read(hints[name]), metadata) for name, _, metadata in _fields(cls)}
     # most values are of the type that their field declares, and little else is asked of them
     plain = {name: hints[name] for name, (_, metadata) in members.items() if hints[name] in _PLAIN and not metadata}
 
