@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..blob import Shape, count, show
 from ..errors import ParseError, ShapeError, UsageError
@@ -106,14 +106,10 @@ def write(estimates: Sequence[LineEstimate], path: str | Path) -> None:
         part.write_text("".join(f"{e.type}, {e.ms:f}\n" for e in estimates), "utf-8")
 
 
-@dataclass(frozen=True)
-class _Cell:
+class _Cell(NamedTuple):
     text: str
     start: int
-
-    @property
-    def end(self) -> int:
-        return self.start + max(1, len(self.text))
+    end: int
 
 
 def _cells(line: str, start: int) -> list[_Cell]:
@@ -121,7 +117,8 @@ def _cells(line: str, start: int) -> list[_Cell]:
     cells = []
     for text in line.split(",", _MOST + 1):  # the type, its numbers, and whatever follows
         bare = text.strip(' \t\r"')
-        cells.append(_Cell(bare, start + (text.index(bare) if bare else 0)))
+        begin = start + text.index(bare)
+        cells.append(_Cell(bare, begin, begin + len(bare)))
         start += len(text) + 1
     while cells and not cells[-1].text:
         cells.pop()
