@@ -55,9 +55,6 @@ class BlobLog:
                 peak = max(peak, alive)
         return peak
 
-    def __reduce__(self) -> tuple[type[int], tuple[int]]:
-        return int, (int(self),)
-
 
 class ChainMemory:
     """Memory in which chains run: an array for each pass at a time, which all chains share. Those of ``most`` bytes are kept."""

@@ -88,8 +88,6 @@ class Packing(_Conversion):
             self._unfolded, self._unfolding = unfolded, unfolding
 
     def links(self, use: StepBlobs) -> list[Link]:
-        if use.direct is not None:
-            return []
         codes = name_of("device", self.source)
         singles = [(packing(self.plain, self.format), name_of("host", self.source), codes)]
         if self.unfold is not None:
@@ -159,8 +157,6 @@ class Unpacking(_Conversion):
         super().__init__(step, graph, shapes[step.blob], 4, ends)
 
     def links(self, use: StepBlobs) -> list[Link]:
-        if use.direct is not None:
-            return []
         codes = name_of("device", self.source)
         single = unpacking(self.shape, self.format)
         return self.linked([(single, codes, name_of("host", self.target))], codes, self.shape)
