@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...blob import Array, Shape, images_of
 from ...env import env
 from ...graph import Graph
-from ...kernels.native import Link, NativeLayer
+from ...kernels.native import NativeLayer
 from ...kernels.native.library import library
 from ...util.lazy_numpy import np
 from ..host.layer import SMALL, PreparedLayer, check_weights
@@ -17,7 +17,6 @@ from ..host.memory import BlobLog, ChainMemory
 from ..renewing import Written
 from ..slot import Kept, Slot, StepBlobs
 from ..times import Times
-from . import names_of
 from .in_c import Member, in_c
 from .layers import CustomOnHost, OnHost
 
@@ -45,10 +44,8 @@ class Alone(OnHost):
         self.images = 1 if single is None else layer.bottoms[0][0]
         self.large = layer.largest // self.images > SMALL
 
-    def links(self, use: StepBlobs) -> list[Link]:
-        return (
-            [] if self.form is None else [Link(self.form, names_of("host", self.bottoms), names_of("host", self.tops))]
-        )
+    def native(self) -> NativeLayer | None:
+        return self.form
 
 
 class HostPass:

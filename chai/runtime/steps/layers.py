@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...blob import Array, on_device
-from ...kernels.native import Link
+from ...kernels.native import Link, NativeLayer
 from ..host.layer import SMALL, PreparedLayer
 from ..slot import Slot, StepBlobs
 from ..times import RunTimes
@@ -20,8 +20,12 @@ class OnHost(PreparedStep):
         self.prepared, self.layer, self.rows = layer, layer.layer, layer.rows
 
     def links(self, use: StepBlobs) -> list[Link]:
-        form = self.prepared.native(rectified=False) if self.prepared.largest <= SMALL else None
+        form = self.native()
         return [] if form is None else [Link(form, names_of("host", self.bottoms), names_of("host", self.tops))]
+
+    def native(self) -> NativeLayer | None:
+        """Return it in C; None if its blobs are large, or C has none."""
+        return self.prepared.native(rectified=False) if self.prepared.largest <= SMALL else None
 
     def __call__(self, slot: Slot, _: StepBlobs) -> RunTimes:
         blobs = slot.host
@@ -33,8 +37,8 @@ class OnHost(PreparedStep):
 class CustomOnHost(OnHost):
     """A custom layer in float32."""
 
-    def links(self, use: StepBlobs) -> list[Link]:
-        return []
+    def native(self) -> None:
+        return None
 
     def __call__(self, slot: Slot, _: StepBlobs) -> RunTimes:
         blobs, written, layer = slot.host, slot.written, self.prepared
