@@ -1,9 +1,6 @@
 """Direct: the conversions between float32 and codes that write and read a device's memory themselves.
 
-A Pack is direct if nothing but a segment reads its codes and only Packs come between the two; an Unpack if the segment
-writes all of its codes and nothing but Unpacks reads them. Other codes are arrays of the host (int8, NCHW), from which a
-Program stores its inputs and to which it loads its outputs: those of other readers, of layers on codes, of blobs within a
-segment, and all where each Task runs on its own (CHAI_CHECK, CHAI_DUMP).
+Which ones are, and why others are not, is in docs/architecture.md: codes of the others are arrays of the host (int8, NCHW).
 """
 
 from __future__ import annotations

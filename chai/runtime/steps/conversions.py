@@ -104,12 +104,15 @@ class Packing(_Conversion):
         super().noted(notes, slot)
 
     def __call__(self, slot: Slot, use: StepBlobs) -> RunTimes:
-        begin = perf_counter()
+        begin, feed = perf_counter(), slot.host[self.source]
         try:
-            if use.direct is None:
-                slot.codes[self.target] = self._codes(slot).reshape(self.shape)
+            if use.direct is not None:
+                self._in_place(feed, slot.sets[use.direct].blob(self.target), slot)
             else:
-                self._in_place(slot, slot.sets[use.direct].blob(self.target))
+                codes = self._counted(feed, slot)
+                if self.unfold is not None:
+                    codes = self._unfolded(codes, self.unfold, self.format.zero)
+                slot.codes[self.target] = codes.reshape(self.shape)
         except ModelError as error:
             # without its frames, which would keep the device's memory
             raise self._refusal(error) from error.with_traceback(None)
@@ -119,33 +122,23 @@ class Packing(_Conversion):
         """Return an error in the words of the user's network."""
         return self.graph.writers[self.source].failure(ModelError(f"blob {self.name!r}: {error.message}"))
 
-    def _packed(self, feed: Feed) -> Array:
-        """Return the codes (int8, NCHW) of a blob's numbers, or of pictures."""
-        return pack(feed, self.format) if isinstance(feed, np.ndarray) else feed.codes(self.format)
-
-    def _codes(self, slot: Slot) -> Array:
-        """Return the codes (int8, NCHW), unfolded if they are to be."""
-        codes = self._packed(slot.host[self.source])
+    def _counted(self, feed: Feed, slot: Slot) -> Array:
+        """Return the codes (int8, NCHW) of a blob's numbers, or of pictures, after those that are saturated were counted."""
+        codes = pack(feed, self.format) if isinstance(feed, np.ndarray) else feed.codes(self.format)
         self.count(codes, slot)
-        if self.unfold is not None:
-            codes = self._unfolded(codes, self.unfold, self.format.zero)
         return codes
 
-    def _in_place(self, slot: Slot, target: DeviceBlob) -> None:
+    def _in_place(self, feed: Feed, target: DeviceBlob, slot: Slot) -> None:
         """Write the codes into a device's memory."""
         from ...kernels.device_blobs import pack_into, store, unfold_into  # which some devices do without
 
-        feed = slot.host[self.source]
-        if self.unfold is None and isinstance(feed, np.ndarray):
+        if self.unfold is not None:
+            unfold_into(self._counted(feed, slot), self.unfold, self.format.zero, target)
+        elif isinstance(feed, np.ndarray):
             pack_into(feed.reshape(self.shape), self.format, target)
             self.count_in(target, slot)
-            return
-        codes = self._packed(feed)
-        self.count(codes, slot)
-        if self.unfold is None:
-            store(codes.reshape(self.shape), target)
         else:
-            unfold_into(codes, self.unfold, self.format.zero, target)
+            store(self._counted(feed, slot).reshape(self.shape), target)
 
 
 class Unpacking(_Conversion):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from math import prod
 from time import perf_counter
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from ..times import Rows, RunTimes, StepTime
 from . import PreparedStep, names_of
 
 if TYPE_CHECKING:
+    from ...devices.base import Ran
     from ...offload.plan import Plan
 
 
@@ -44,36 +45,31 @@ class DeviceSegment(PreparedStep):
         begin, codes = perf_counter(), slot.codes
         at = (begin - slot.started) * 1000
         if (direct := use.direct) is not None:
-            ran = direct.program.run_in(slot.sets[direct], codes, direct.packed, direct.unpacked)
-            whole, times, device = (perf_counter() - begin) * 1000, ran.tasks, [ran.device]
-        elif len(use.programs) == 1 and not env().check:
-            ran = use.programs[0].run(codes)
-            whole, times, device = (perf_counter() - begin) * 1000, ran.tasks, [ran.device]
+            runs = [direct.program.run_in(slot.sets[direct], codes, direct.packed, direct.unpacked)]
+            whole = (perf_counter() - begin) * 1000
         else:
-            times, device, whole = self._each(use, codes)
+            runs, whole = self._run(use, codes)
         for top, layer in use.tops:
             self._expose(top, layer, codes)
-        if times is None:
+        device = [run.device for run in runs]
+        if any(run.tasks is None for run in runs):
             known = [ms for ms in device if ms is not None]
             return RunTimes(self.whole, (whole,), at, [sum(known) if len(known) == len(device) else None])
+        times = [ms for run in runs for ms in run.tasks or ()]
         if len(times) != len(self.step.tasks):
             raise DeviceError(f"the device timed {len(times)} Tasks of {len(self.step.tasks)}")
         return RunTimes(self.rows, times, at, device if len(device) == len(times) else None)
 
-    def _each(
-        self, use: StepBlobs, codes: dict[str, Array]
-    ) -> tuple[Sequence[float] | None, list[float | None], float]:
-        """Run each Task on its own, and check it if that is asked for; return the times of a Ran for all, and the whole."""
-        parts, whole = [], 0.0
+    def _run(self, use: StepBlobs, codes: dict[str, Array]) -> tuple[list[Ran], float]:
+        """Run the Programs, and check the Task of each if that is asked for; return also the milliseconds of all."""
+        runs, whole = [], 0.0
         for task, program in zip(self.step.tasks, use.programs):
             begin = perf_counter()
-            parts.append(program.run(codes))
+            runs.append(program.run(codes))
             whole += (perf_counter() - begin) * 1000
             if env().check:
                 self.check(task, codes)
-        timed = all(part.tasks is not None for part in parts)
-        times = [ms for part in parts for ms in part.tasks or ()] if timed else None
-        return times, [part.device for part in parts], whole
+        return runs, whole
 
     def _of(self, blob: str, codes: dict[str, Array]) -> Array:
         """Return the codes of a blob, in the shape that the device has it in."""
