@@ -279,9 +279,9 @@ class Net(Shared):
         Flatten, Reshape) share; with labels among the inputs the losses that compare them, too.
         """
         called = perf_counter()
-        data, inputs = named(data, inputs)
-        labels = self._losses.taken(inputs)
-        feeds = self._feeds(data, inputs, self._own)
+        arrays = named(self.graph, data, inputs)
+        labels = self._losses.taken(arrays)
+        feeds = self._feeds(arrays, self._own)
         return self._using(self._forward, feeds, labels, called, self._renewing.batch())
 
     def _forward(self, feeds: Feeds, labels: Mapping[str, Array], called: float, written: Written) -> dict[str, Array]:
@@ -309,7 +309,7 @@ class Net(Shared):
         ``ready(wake)``  whether the next batch is there; if not, it calls ``wake`` when it is: results wait for none meanwhile
         """
         unlabelled, labels = self._losses.apart(batches)
-        feeds = batches_of(partial(self._feeds, own=True), (unlabelled,), {})
+        feeds = batches_of(self.graph, partial(self._feeds, own=True), (unlabelled,), {})
         if (first := next(feeds, None)) is None:
             return
         rest = chain((first,), feeds)
@@ -369,7 +369,7 @@ class Net(Shared):
         ``data`` is as for ``forward``, or an iterator of batches, of any sizes. Each format covers its blob's largest magnitude,
         with a margin if the images are few. They are computed one by one: memory does not grow with them.
         """
-        self._using(self._changing, self._calibrate, batches_of(self._feeds, data, inputs))
+        self._using(self._changing, self._calibrate, batches_of(self.graph, self._feeds, data, inputs))
 
     def _calibrate(self, feeds: Iterator[Feeds]) -> None:
         self._check_open()
@@ -440,9 +440,9 @@ class Net(Shared):
         self._source.close()
         self.device.leave()
 
-    def _feeds(self, data: tuple[Any, ...], inputs: Mapping[str, Any], own: bool = False) -> Feeds:
+    def _feeds(self, arrays: Mapping[str, Any], own: bool = False) -> Feeds:
         self._check_open()
-        feeds, shapes = feeds_of(self.graph, self.name, data, inputs, own), self._shapes
+        feeds, shapes = feeds_of(self.graph, self.name, arrays, own), self._shapes
         for blob, feed in feeds.items():
             if not isinstance(feed, np.ndarray):
                 pictures = feed.fitting(blob, shapes.get(blob), self._preprocess(blob))

@@ -25,21 +25,31 @@ if TYPE_CHECKING:
 Batch = TypeVar("Batch")
 
 
-def feeds_of(
-    graph: Graph, network: str, data: tuple[Any, ...], inputs: Mapping[str, Any], own: bool
-) -> dict[str, Feed]:
-    """Return Pictures or one C-contiguous float32 array per input, from those in the order of the inputs or by blob name.
+def named(graph: Graph, data: tuple[Any, ...], inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arrays by name: from those in the order of the inputs, or one mapping, and from those by name.
+
+    Raises UsageError for more arrays than inputs, and for an input with two.
+    """
+    if len(data) == 1 and isinstance(data[0], Mapping):
+        arrays = data[0]
+    elif len(data) > len(graph.inputs):
+        raise UsageError(f"{len(data)} arrays for {len(graph.inputs)} inputs: {', '.join(graph.inputs)}")
+    else:
+        arrays = dict(zip(graph.inputs, data))
+    for name in arrays.keys() & inputs.keys():
+        raise UsageError(f"input {name!r} has two arrays", hint="by position, in a dict or by name: one of these")
+    return {**arrays, **inputs}
+
+
+def feeds_of(graph: Graph, network: str, arrays: Mapping[str, Any], own: bool) -> dict[str, Feed]:
+    """Return Pictures or one C-contiguous float32 array per input.
 
     They are in memory of their ``own``, or may be the given arrays. Raises UsageError for a missing or unknown input, and for
     an array that does not hold numbers.
     """
-    names = graph.inputs
-    if len(data) > len(names):
-        raise UsageError(f"{len(data)} arrays for {len(names)} inputs: {', '.join(names)}")
-    arrays = _merged(dict(zip(names, data)), inputs)
-    for name in names:
+    for name in graph.inputs:
         if name not in arrays:
-            hint = f"net.forward({', '.join(f'{n}=array' for n in names)})"
+            hint = f"net.forward({', '.join(f'{n}=array' for n in graph.inputs)})"
             raise UsageError(f"input {name!r} is missing", hint=hint)
     return {input_of(graph, network, name): _feed(name, value, own) for name, value in arrays.items()}
 
@@ -53,29 +63,13 @@ def _feed(name: str, value: Any, own: bool) -> Feed:
     return numbers(name, value, own)
 
 
-def named(data: tuple[Any, ...], inputs: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return arrays by position and by name; one mapping by position has arrays by name, too."""
-    if len(data) == 1 and isinstance(data[0], Mapping):
-        return (), _merged(data[0], inputs)
-    return data, dict(inputs)
-
-
-def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arrays by name. Raises UsageError for an input with two of them."""
-    for name in first.keys() & second.keys():
-        raise UsageError(f"input {name!r} has two arrays", hint="by position, in a dict or by name: one of these")
-    return {**first, **second}
-
-
 def batches_of(
-    read: Callable[[tuple[Any, ...], Mapping[str, Any]], dict[str, Feed]],
-    data: tuple[Any, ...],
-    inputs: Mapping[str, Any],
+    graph: Graph, read: Callable[[dict[str, Any]], dict[str, Feed]], data: tuple[Any, ...], inputs: Mapping[str, Any]
 ) -> Iterator[dict[str, Feed]]:
     """Yield the feeds of one batch; of several, each an array or {blob: array}, if ``data`` is one iterator."""
     if len(data) == 1 and isinstance(data[0], Iterator):
-        return (read(*named((each,), {})) for each in data[0])
-    return iter((read(*named(data, inputs)),))
+        return (read(named(graph, (each,), {})) for each in data[0])
+    return iter((read(named(graph, data, inputs)),))
 
 
 def shows_inputs(graph: Graph, kept: Collection[str]) -> bool:

@@ -28,13 +28,14 @@ if TYPE_CHECKING:
 log = logger("chai.perf")
 KINDS = ("fpga", "host", "custom", "unpack", "pack")  # of a step; all but fpga are time of the host
 OUTSIDE = ("feed", "between")  # parts of a pass outside of its steps, on the host
-FORMS = {  # text for all layers and for each, decimals of a millisecond
+FORMS = {  # text for all layers, for each, and after it; decimals of a millisecond
     "chaidnn": (  # getPerfInfo in CHaiDNN's software/interface/xi_interface.cpp
         "[INFOx] Total Number of Custom layers : {0}\n\n",
         "[INFOx] Custom Layer - {} : {}\n"
         "[PERFM] Unpack layer Latency : {:f} ms\n"
         "[PERFM] Custom layer Latency : {:f} ms\n"
-        "[PERFM] Pack   layer Latency : {:f} ms\n\n",
+        "[PERFM] Pack   layer Latency : {:f} ms\n",
+        "\n",
         6,
     ),
     "docs": (  # the sample in CHaiDNN's "Software Layer Plugin": two decimals at most, 0.0 for nothing
@@ -43,6 +44,7 @@ FORMS = {  # text for all layers and for each, decimals of a millisecond
         "[PERFM] Unpack layer Latency : {} ms\n"
         "[PERFM] Custom layer Latency : {} ms\n"
         "[PERFM] Pack layer Latency : {} ms\n",
+        "",
         2,
     ),
 }
@@ -169,13 +171,12 @@ class PerfInfo(Times):
         """
         if style not in FORMS:
             raise UsageError(f"style {style!r}: expected {' or '.join(FORMS)}")
-        head, form, digits = FORMS[style]
+        head, form, end, digits = FORMS[style]
         listed = self.entries
         text = head.format(len(listed), self.images_per_second)
         for i, entry in enumerate(listed, 1):
             times = (round(ms, digits) for ms in (entry.unpack, entry.own, entry.pack))
-            end = "\n" if form.endswith("\n\n") else ""
-            text += form.format(i, visible(entry.name), *times).removesuffix(end) + "".join(_parts(entry, digits)) + end
+            text += form.format(i, visible(entry.name), *times) + "".join(_parts(entry, digits)) + end
         return text
 
     def tables(self) -> tuple[Table, Table]:
