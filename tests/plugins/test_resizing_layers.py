@@ -167,6 +167,21 @@ def test_the_first_pass_measures_formats_and_shows_no_layer_a_pass_twice(case: C
 
 
 @DEVICES
+def test_a_pass_that_is_planned_again_counts_the_time_of_layers_that_do_not_run_again(case: Case, device: str) -> None:
+    """In its wall time as in its rows: no other part of it is less than nothing."""
+    case.code.write_text(
+        CODE.replace("import caffe", "import caffe, time", 1).replace("+= 1\n", "+= 1; time.sleep(0.01)\n")
+    )
+    net = case.net(device)
+    for data in case.data[:3]:
+        net.forward(data)
+        perf = net.perf
+        assert sum(step.ms for step in perf.custom) >= 20  # both that count
+        assert perf.between_ms >= 0
+        assert perf.total_ms <= perf.wall_ms + 1e-6
+
+
+@DEVICES
 def test_sizes_that_depend_on_the_numbers_of_the_bottom(tmp_path: Path, device: str) -> None:
     """Reshape sees the numbers that forward sees, of its own pass."""
     case = Case(tmp_path, "Fit", ((5, 4), (3, 8)))
