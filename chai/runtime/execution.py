@@ -66,7 +66,7 @@ class Execution:
             if isinstance(step, DeviceStep):
                 self._compiled(i, step, frozenset())
         self._steps = [self._prepared(step, counting) for step in self._executed.steps]
-        self._emulation = ModelledTime(device.word, plan.batch, partial(_modelled_ms, plan)) if device.word else None
+        self._emulation = ModelledTime(device.word, partial(_modelled_rate, plan)) if device.word else None
         self._dynamic = any(layer.dynamic for layer in plan.graph.layers)
         others = (read for step in self._executed.steps if not isinstance(step, Pack) for read in step.reads)
         self._packed = frozenset(plan.graph.inputs).difference(blob for side, blob in others if side == "host")
@@ -350,12 +350,13 @@ class Execution:
         return LazyBlobs(blobs), slot.times(begin, self._batch, self.graph, self._emulation)
 
 
-def _modelled_ms(plan: Plan) -> float:
-    """Return the milliseconds of a pass on the overlay alone, by its cycle model; 0 where nothing models them."""
+def _modelled_rate(plan: Plan) -> float:
+    """Return the images per second of the overlay alone, by its cycle model; 0 where nothing models them, or runs there."""
     if plan.overlay.emulated:
         return 0.0
     chains = plan.schedule.compiled(plan.overlay, plan.device_shapes)
-    return float(sum(chain.cycles for chain in chains)) / (plan.overlay.clock_mhz * 1000)
+    ms = float(sum(chain.cycles for chain in chains)) / (plan.overlay.clock_mhz * 1000)
+    return plan.batch * 1000 / ms if ms else 0.0
 
 
 def _run(step: Run, use: StepBlobs, slot: Slot) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import accumulate, chain
 from math import fsum
 from operator import attrgetter
@@ -90,38 +90,26 @@ class Steps(Sequence[StepTime]):
     def __getitem__(self, index: Any) -> Any:
         return self._all[index]
 
-    def __reduce__(self) -> tuple[type[tuple[StepTime, ...]], tuple[tuple[StepTime, ...]]]:
-        return tuple, (self._all,)
-
     def __repr__(self) -> str:
         return repr(self._all)
 
 
 class ModelledTime:
-    """A device that emulates or simulates hardware, as ``word`` says; the overlay's milliseconds are those of a model.
+    """A device that emulates or simulates hardware, as ``word`` says; the overlay's throughput alone is that of a model.
 
-    The model computes the milliseconds of a pass of so many ``images`` when they are first asked for.
+    The model computes it when it is first asked for.
     """
 
-    __slots__ = ("_ms", "images", "word")
+    def __init__(self, word: str, model: Callable[[], float]) -> None:
+        self.word, self._model = word, model
 
-    def __init__(self, word: str, images: int, ms: float | Callable[[], float]) -> None:
-        self.word, self.images, self._ms = word, images, ms
-
-    @property
-    def ms(self) -> float:
-        """Return the modelled milliseconds of a pass on the overlay alone."""
-        if not isinstance(self._ms, float):
-            self._ms = self._ms()
-        return self._ms
-
-    @property
+    @cached_property
     def images_per_second(self) -> float:
         """Return the modelled throughput of the overlay alone; 0 if nothing runs there."""
-        return self.images * 1000 / self.ms if self.ms else 0.0
+        return self._model()
 
-    def __reduce__(self) -> tuple[type[ModelledTime], tuple[str, int, float]]:
-        return ModelledTime, (self.word, self.images, self.ms)
+    def __reduce__(self) -> tuple[type[ModelledTime], tuple[str, Callable[[], float]]]:
+        return ModelledTime, (self.word, partial(float, self.images_per_second))
 
 
 @dataclass(frozen=True, eq=False)
