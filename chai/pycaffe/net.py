@@ -375,15 +375,11 @@ class Net:
 
         ``renewed`` tops have other shapes in this pass than their layer's rule says.
         """
-        inputs: dict[str, Shape | None] = {}
-        written: set[str] = set()
-        for layer in layers:
-            tops = layer.tops if layer.source else ()
-            outside = [b for b in layer.bottoms if b not in written]
-            inputs.update(
-                {b: self.blobs[self._names[b]].shape for b in (*outside, *tops) if self._names[b] in self.blobs}
-            )
-            written.update(layer.tops)
+        computed = {top for layer in layers if not layer.source for top in layer.tops}
+        others = {b for layer in layers for b in (*layer.bottoms, *layer.tops)} - computed
+        inputs: dict[str, Shape | None] = {
+            b: self.blobs[self._names[b]].shape for b in others if self._names[b] in self.blobs
+        }
         key = layers[0].name, layers[-1].name, inputs
         if renewed or key != self._sized[0]:
             shapes = infer_shapes(replace(self._graph, layers=layers, inputs=inputs), renewed=renewed)
