@@ -50,16 +50,16 @@ Start with:  chai demo"""
 
 def main(argv: list[str]) -> int:
     """Run one command line and return its exit code."""
-    return guarded_streams(lambda: _main(argv))
+    return guarded(lambda: _main(argv))
 
 
-def guarded_streams(work: Callable[[], int]) -> int:
-    """Run ``work`` and return its exit code: 74 if a stream or file fails, 130 after Ctrl-C."""
+def guarded(work: Callable[[], int]) -> int:
+    """Run ``work`` and return its exit code; print the error if chai refuses or fails, or if a stream or file does."""
     if _stdout_is_closed():
         tell(sys.stderr, "error: standard output is closed", "hint: > /dev/null drops what is printed")
         return 74
     try:
-        code = work()
+        code = _reported(work)
         sys.stdout.flush()
         return code
     except BrokenPipeError:  # the reader has closed the pipe: chai show NET | head
@@ -80,6 +80,17 @@ def guarded_streams(work: Callable[[], int]) -> int:
             tell(sys.stderr, f"error: {name}{error.strerror or error}")
         _discard_rest(sys.stderr)
         return 74
+
+
+def _reported(work: Callable[[], int]) -> int:
+    try:
+        return work()
+    except Exception as error:
+        if isinstance(error, OSError) and not (isinstance(error, FileNotFoundError) and error.filename):
+            raise
+        from . import output  # chai --help does without
+
+        return output.report(error)
 
 
 def _main(argv: list[str]) -> int:
@@ -121,45 +132,12 @@ def run_command(module: Any, prog: str, summary: str, argv: list[str]) -> int:
         "-q", "--quiet", action="store_true", help="print neither progress nor hints about the next step"
     )
 
-    def work() -> int:
-        try:
-            args = parser.parse(argv)
-        except SystemExit as stop:  # argparse has printed the reason
-            return int(stop.code or 0)
-        output.start_logging(args.verbose, args.quiet)
-        return int(module.execute(args))
-
-    return reported(work)
-
-
-def guarded(work: Callable[[], int]) -> int:
-    """Run ``work`` as a command: print its errors and return the exit code."""
-    from . import output
-
-    output.start_logging(verbose=False)
-    return guarded_streams(lambda: reported(work))
-
-
-def reported(work: Callable[[], int]) -> int:
-    """Run ``work`` and return its exit code; print the error if chai refuses or fails."""
-    from ..errors import ChaiError
-    from . import output
-
     try:
-        return work()
-    except ChaiError as error:
-        return output.report(error)
-    except FileNotFoundError as error:
-        return output.failed(error)
-    except (MemoryError, RecursionError) as error:
-        output.say(f"error: out of {'memory' if isinstance(error, MemoryError) else 'stack'}")
-        return 70
-    except (OSError, KeyboardInterrupt):
-        raise
-    except Exception as error:
-        if isinstance(error.__context__, KeyboardInterrupt):  # from a cleanup, as of a ZipFile with an open entry
-            raise error.__context__ from None
-        return output.fault(error)
+        args = parser.parse(argv)
+    except SystemExit as stop:  # argparse has printed the reason
+        return int(stop.code or 0)
+    output.start_logging(args.verbose, args.quiet)
+    return int(module.execute(args))
 
 
 def _stdout_is_closed() -> bool:

@@ -26,7 +26,7 @@ from ..runtime.perf import PerfInfo, spread
 from ..util.interpreter import THREAD_LIMITS
 from ..util.lazy_numpy import np
 from ..zoo import is_compiled, is_onnx
-from . import guarded_streams, options, output, reported
+from . import guarded, options, output
 from .parsing import refuse
 
 # of passes, the inputs' shapes and chai's least milliseconds: figures and notes
@@ -56,7 +56,7 @@ def apart(work: Callable[[], Any], threads: int, quiet: bool) -> tuple[int, Any]
             os.environ.update(dict.fromkeys(THREADS, str(threads)))
             if quiet:
                 logging.getLogger("chai").setLevel(logging.ERROR)
-            code = guarded_streams(lambda: reported(lambda: _sent(work, writing)))
+            code = guarded(lambda: _sent(work, writing))
         finally:
             sys.stderr.flush()
             os._exit(code)

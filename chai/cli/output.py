@@ -47,27 +47,23 @@ def start_logging(verbose: bool, quiet: bool = False) -> None:
     show_with(None if quiet else meter)
 
 
-def report(error: ChaiError) -> int:
-    """Print an error with its place and its hint; return the exit code for its kind."""
-    say(f"error: {error.headline}")
-    if error.excerpt:
-        say(*error.excerpt.split("\n"))
-    if error.hint:
-        say(f"hint: {error.hint}")
-    codes = {UsageError: 2, DeviceError: 69, FetchError: 74}
-    return next((code for kind, code in codes.items() if isinstance(error, kind)), 65)
-
-
-def failed(error: OSError) -> int:
-    """Print an error of the operating system; return the exit code: 2 for a file that is not there, which was named wrong."""
-    if isinstance(error, FileNotFoundError) and error.filename:
-        return report(UsageError(f"there is no file {str(error.filename)!r}", hint=in_its_place(Path(error.filename))))
-    say(f"error: {f'{error.filename}: ' if error.filename else ''}{error.strerror or error}")
-    return 74
-
-
-def fault(error: Exception) -> int:
-    """Print an error that is chai's own fault, with CHAI_DEBUG its traceback; return the exit code."""
+def report(error: Exception) -> int:
+    """Print an error with its place and its hint, or a fault of chai's own; return the exit code for its kind."""
+    if isinstance(error, FileNotFoundError):  # which was named wrong
+        error = UsageError(f"there is no file {str(error.filename)!r}", hint=in_its_place(Path(error.filename)))
+    if isinstance(error, ChaiError):
+        say(f"error: {error.headline}")
+        if error.excerpt:
+            say(*error.excerpt.split("\n"))
+        if error.hint:
+            say(f"hint: {error.hint}")
+        codes = {UsageError: 2, DeviceError: 69, FetchError: 74}
+        return next((code for kind, code in codes.items() if isinstance(error, kind)), 65)
+    if isinstance(error, (MemoryError, RecursionError)):
+        say(f"error: out of {'memory' if isinstance(error, MemoryError) else 'stack'}")
+        return 70
+    if isinstance(error.__context__, KeyboardInterrupt):  # from a cleanup, as of a ZipFile with an open entry
+        raise error.__context__ from None
     if env().debug:
         say(*traceback.format_exc().splitlines())
     say(f"error: a fault in chai: {type(error).__name__}: {error}")

@@ -14,6 +14,7 @@ from math import isfinite
 from pathlib import Path
 
 from ..cli import guarded, main as chai_command
+from ..cli.output import start_logging
 from ..cli.parsing import Parser
 from ..text import tell
 
@@ -100,6 +101,7 @@ def _uniform(args: argparse.Namespace, widths: tuple[int, int, int], fractions: 
     from .uniform import write_uniform
 
     def write() -> int:
+        start_logging(verbose=False)
         output = Path(args.quantized_deploy_model)
         weights = write_uniform(args.deploy_model, args.weights, output, widths, fractions)
         tell(sys.stderr, f"wrote {output}")

@@ -8,8 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from chai.cli import output
-from chai.errors import ChaiError
+from chai.cli import guarded, output
 from chai.kernels.native.build import Failed
 from chai.overlay.sections import HOST_MODEL
 
@@ -43,6 +42,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error("expected NET, or --table or --fit alone")
     if args.repeat < 1:
         parser.error(f"--repeat {args.repeat}: expected at least 1")
+    return guarded(lambda: _run(args))
+
+
+def _run(args: argparse.Namespace) -> int:
     try:
         if args.table:
             write_table(args.root)
@@ -54,10 +57,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         names = ("network", "weights", "machine", "cpu", "overlay", "picture", "repeat")
         cost = measure(Job(**{name: getattr(args, name) for name in names}), args.root)
-    except ChaiError as error:
-        return output.report(error)
-    except OSError as error:
-        return output.failed(error)
     except (Failed, Unavailable) as error:
         output.say(f"error: {error}")
         return 1

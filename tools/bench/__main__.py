@@ -115,8 +115,5 @@ def _draw(path: Path, figures: Mapping[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(
-        cli.guarded_streams(
-            lambda: cli.run_command(sys.modules[__name__], PROG, "time a network beside other engines", sys.argv[1:])
-        )
-    )
+    summary = "time a network beside other engines"
+    sys.exit(cli.guarded(lambda: cli.run_command(sys.modules[__name__], PROG, summary, sys.argv[1:])))
