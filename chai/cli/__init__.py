@@ -36,6 +36,17 @@ COMMANDS = {
     "devices": "list the devices that networks can run on, or test one",
 }  # how to add one: a file NAME.py here with EPILOG, arguments(parser) and execute(args), and its line above
 
+_SYNONYMS = {  # of what others call it
+    "run": ("predict", "infer", "inference", "classify", "detect", "segment", "forward", "test"),
+    "show": ("info", "summary", "summarize", "inspect", "describe", "view", "print", "visualize"),
+    "check": ("compare", "verify", "diff"),
+    "evaluate": ("accuracy", "validate", "score"),
+    "quantize": ("calibrate", "int8"),
+    "compile": ("build", "export", "convert"),
+    "bench": ("time", "speed", "profile"),
+    "fetch": ("download", "get", "pull"),
+}
+
 _HELP = """usage: chai COMMAND [options]
 
 Run Caffe and ONNX networks on FPGA overlays.
@@ -102,12 +113,23 @@ def _main(argv: list[str]) -> int:
         tell(sys.stdout, f"chai {__version__}")
         return 0
     if argv[0] not in COMMANDS:
-        from .mistyped import hint
-
-        tell(sys.stderr, f"error: there is no command {argv[0]!r}", f"hint: {hint(argv, COMMANDS)}")
+        tell(sys.stderr, f"error: there is no command {argv[0]!r}", f"hint: {_mistyped(argv)}")
         return 2
     name, *rest = argv
     return run_command(import_module(f".{name}", __name__), f"chai {name}", COMMANDS[name], rest)
+
+
+def _mistyped(argv: list[str]) -> str:
+    """Return a hint for a command line whose first word is no command."""
+    from ..util.suggest import nearest
+    from ..zoo import networks
+
+    name = argv[0]
+    if networks.prototxt(name) is not None or name.endswith((".prototxt", ".chai")):
+        command = "run" if {"-i", "--image"} & {*argv} else "show"
+        return f"{name} is a network: chai {command} {' '.join(argv)}"
+    near = [command for command, words in _SYNONYMS.items() if name.lower() in words] or nearest(name, COMMANDS)
+    return f"did you mean chai {near[0]}?" if near else "chai --help lists the commands"
 
 
 def run_command(module: Any, prog: str, summary: str, argv: list[str]) -> int:

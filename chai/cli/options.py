@@ -19,7 +19,6 @@ from ..util.files import in_its_place
 from ..zoo import is_compiled
 from ..zoo.options import TABLE
 from . import output
-from .implied import files
 from .parsing import option, refuse, section
 
 Shape = tuple[int, ...]
@@ -73,7 +72,6 @@ def network(
     flag(group, "custom", **custom)
     for name in ("shapes", "phase", "stages", "strict"):
         flag(group, name)
-    parser.set_defaults(implied=files)
 
 
 def detector(parser: argparse.ArgumentParser) -> None:

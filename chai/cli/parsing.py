@@ -7,15 +7,18 @@ import os
 import re
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 from typing import Any, NoReturn
 
-from ..errors import UsageError
+from ..errors import ChaiError, UsageError
 from ..text import tell
 from ..util.suggest import did_you_mean
 from . import output
 
 _ADDRESS = re.compile(r"(?:-[^=]*=)?((?:https?|ftp|s3|gs)://.*)", re.DOTALL | re.IGNORECASE)
+_CODE = (".py", ".xml", ".cl", ".h")  # of custom layers
 
 
 class Parser(argparse.ArgumentParser):
@@ -72,8 +75,8 @@ class Parser(argparse.ArgumentParser):
                 same = other is not action and os.path.realpath(near) == place
                 if same and (other in written or os.path.isfile(place)):
                     raise _overwriting(action, path, f"{_name(other)} names")
-            for other, near in inputs if "implied" in args and os.path.isfile(place) else ():
-                if place in map(os.path.realpath, args.implied(args, other.dest, near)):
+            for other, near in inputs if "weights" in args and os.path.isfile(place) else ():
+                if place in map(os.path.realpath, _implied(args, other.dest, near)):
                     raise _overwriting(action, path, f"is read for {_name(other)}")
 
     def _short_usage(self) -> str:
@@ -104,6 +107,20 @@ def _paths(value: Any) -> Iterator[str | Path]:
     elif isinstance(value, list):
         for item in value:
             yield from _paths(item)
+
+
+def _implied(args: argparse.Namespace, option: str, place: Path) -> Iterator[Path]:
+    """Yield the files that are read because ``option`` has ``place``: those with a network, and those in a folder."""
+    from ..images.files import FORMATS  # where an output is there already
+    from ..zoo.locate import files_of, locate
+
+    if option == "net":
+        with suppress(ChaiError, OSError):  # of a network that cannot be read
+            path, stored = locate(args.net, args.weights, compiled=True, adjacent=True)
+            yield from (path.with_suffix(".toml"), *([stored] if stored else []), *map(Path, files_of(path)))
+    if os.path.isdir(place):
+        kinds = _CODE if option == "custom" else (*FORMATS, ".npy")
+        yield from (file for file in chain(place.glob("*"), place.glob("*/*")) if file.suffix.lower() in kinds)
 
 
 def _with_weights(path: Path) -> Iterator[Path]:
