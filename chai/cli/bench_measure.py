@@ -255,7 +255,7 @@ def programs(
         if is_onnx(args.net):
             entries.append(program("ONNX file", os.path.abspath(args.net)))
         else:
-            entries.append(program("Caffe files", *caffe(net.graph, folder), phase=args.phase, stages=args.stage))
+            entries.append(program("Caffe files", *caffe(net.graph, folder), phase=args.phase, stages=args.stages))
         entries += [
             start.MeasuredProgram(peer.name, start.source(engines[peer.name].open), peer.words, shapes, threads)
             for peer in peers

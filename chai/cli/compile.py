@@ -47,7 +47,7 @@ def execute(args: argparse.Namespace) -> int:
             f"-o {args.output}: expected a name that ends in .chai", hint=f"-o {args.output.with_suffix('.chai')}"
         )
     if not args.calibration:
-        refuse(args, ("autotune", "no_jit"), "without --calibration: nothing runs")
+        refuse(args, ("autotune", "jit"), "without --calibration: nothing runs")
     _, weights = locate(args.net, args.weights, adjacent=True)
     if weights is None:
         raise jobs.no_weights(args)

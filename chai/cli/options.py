@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import operator
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,31 +21,59 @@ from .parsing import option, refuse, section
 
 Shape = tuple[int, ...]
 FORMATS = ("bits", "scheme")
-PLANNING = ("overlay", "engine", "place", *FORMATS, "autotune")
-OFFLOAD = (*PLANNING, "jit")  # as Net calls them
-EXECUTION = (*PLANNING, "no_jit")  # as argparse does
+EXECUTION = ("overlay", "engine", "place", *FORMATS, "autotune", "jit")
+PREPROCESSING = (*OPTIONS, "mean_file", "fast_decode")
+
+
+class Pairs(argparse.Action):
+    """Collects the pairs that the ``type`` of a repeatable option makes in a dictionary."""
+
+    def __call__(self, parser: argparse.ArgumentParser, args: Any, values: Any, option: str | None = None) -> None:
+        name, value = values
+        setattr(args, self.dest, {**getattr(args, self.dest, {}), name: value})
+
+
+def by_layer(option: str, choices: tuple[str, str], text: str) -> tuple[str, str]:
+    """Return what LAYER=CHOICE, the text of an option, says of a layer. Raises UsageError."""
+    name, _, value = text.rpartition("=")
+    if not name or value not in choices:
+        expected = " or ".join(f"LAYER={choice}" for choice in choices)
+        raise UsageError(f"{option} {text}: expected {expected}", hint="chai show lists the layers")
+    return name, value
+
+
+def _shape(text: str) -> tuple[str, Shape]:
+    """Return the blob and the shape of "data=1x3x224x224". Raises UsageError."""
+    blob, _, sizes = text.rpartition("=")
+    numbers = sizes.replace(",", "x").split("x")
+    if not blob or not all(n.isdecimal() and len(n) <= 10 and 0 < int(n) < 2**31 for n in numbers):
+        raise UsageError(f"--shape {text[:60]}: expected BLOB=NxCxHxW", hint="e.g. --shape data=1x3x224x224")
+    return blob, tuple(map(int, numbers))
+
 
 # Options of Net on a command line: spelling, and keywords of argparse beside those that the table of options gives.
 _REPEATABLE: dict[str, Any] = {"action": "append", "default": []}
 _SWITCH = {"action": "store_true"}
 _FLAGS: dict[str, tuple[str, dict[str, Any]]] = {
     "custom": ("--custom PATH", _REPEATABLE),
-    "shapes": ("--shape BLOB=NxCxHxW", _REPEATABLE),
+    "shapes": ("--shape BLOB=NxCxHxW", {"action": Pairs, "default": {}, "type": _shape}),
     "phase": ("--phase", {"choices": ("TEST", "TRAIN")}),
-    "stages": ("--stage", _REPEATABLE),
+    "stages": ("--stage STAGE", _REPEATABLE),
     "strict": ("--strict", _SWITCH),
     "device": ("--device NAME", {}),
     "overlay": ("--overlay NAME", {}),
-    "engine": ("--engine LAYER=host|fpga", _REPEATABLE),
+    "engine": (
+        "--engine LAYER=host|fpga",
+        {"action": Pairs, "default": {}, "type": partial(by_layer, "--engine", ("host", "fpga"))},
+    ),
     "place": ("--place {limits,cost,FILE}", {}),
     "bits": ("--bits", {"type": int}),
     "scheme": ("--scheme", {}),
     "autotune": ("--autotune", _SWITCH),
-    "jit": ("--no-jit", _SWITCH),
+    "jit": ("--no-jit", {"action": "store_false"}),
     "detect": ("--detect HEAD", {}),
     "batch": ("--batch N", {"type": int}),
 }
-PREPROCESSING = (*OPTIONS, "mean_file", "fast_decode")
 
 
 def network(
@@ -122,7 +148,7 @@ def execution(parser: argparse.ArgumentParser, device: bool = True) -> None:
     if device:
         help = TABLE["device"].metadata["help"]
         flag(group, "device", help=f"{help} (default: CHAI_DEVICE, else emulator)")
-    for name in OFFLOAD:
+    for name in EXECUTION:
         flag(group, name)
 
 
@@ -134,9 +160,9 @@ def flag(group: argparse._ActionsContainer, name: str, **changes: Any) -> None:
     if "action" not in keywords:
         changes = {"default": field.default, **changes}
     help = changes.pop("help", field.metadata["help"])
-    if keywords is _REPEATABLE and "repeatable" not in help:
+    if keywords.get("action") in ("append", Pairs) and "repeatable" not in help:
         help += "; repeatable"
-    option(group, spelling, help, **{**choices, **keywords, **changes})
+    option(group, spelling, help, dest=name, **{**choices, **keywords, **changes})
 
 
 def overlay(parser: argparse.ArgumentParser) -> None:
@@ -179,18 +205,17 @@ def check_journal(args: argparse.Namespace) -> None:
 
 
 def of_net(args: argparse.Namespace, *names: str) -> dict[str, Any]:
-    """Return these options, as far as the command has them, as arguments of Net. Raises UsageError for a malformed one."""
-    values = {name: getattr(args, _dest(name)) for name in names if hasattr(args, _dest(name))}
-    return {name: _VALUES[name](value) if name in _VALUES else value for name, value in values.items()}
+    """Return these options, as far as the command has them, as arguments of Net."""
+    return {name: getattr(args, name) for name in names if name in args}
 
 
 def offload(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of ``execution`` as arguments of Net. Raises UsageError for a malformed --engine."""
-    return of_net(args, *OFFLOAD)
+    """Return the options of ``execution`` as arguments of Net."""
+    return of_net(args, *EXECUTION)
 
 
 def reading(args: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of ``network`` as arguments of Net, except custom layers. Raises UsageError for a malformed --shape."""
+    """Return the options of ``network`` as arguments of Net, except custom layers."""
     return {**of_net(args, "shapes", "phase", "stages", "strict"), "detect": head(args)}
 
 
@@ -203,22 +228,6 @@ def head(args: argparse.Namespace) -> dict[str, Any] | None:
     }
     keys = {key: value for key, value in values.items() if value is not None}
     return keys if keys and not is_compiled(args.net) else None
-
-
-def _dest(name: str) -> str:
-    return _FLAGS[name][0].split()[0].lstrip("-").replace("-", "_")
-
-
-def by_layer(option: str, choices: tuple[str, str], texts: list[str]) -> dict[str, str]:
-    """Return what texts of an option, LAYER=CHOICE each, say of layers: {layer: choice}. Raises UsageError."""
-    values = {}
-    for text in texts:
-        name, _, value = text.rpartition("=")
-        if not name or value not in choices:
-            expected = " or ".join(f"LAYER={choice}" for choice in choices)
-            raise UsageError(f"{option} {text}: expected {expected}", hint="chai show lists the layers")
-        values[name] = value
-    return values
 
 
 def scheme(args: argparse.Namespace) -> str:
@@ -249,26 +258,7 @@ def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> bool:
 def check_custom(args: argparse.Namespace, graph: Graph) -> None:
     """Raise UsageError for an option about custom layers if the network has none."""
     if not any(layer.engine == "custom" for layer in graph.layers):
-        refuse(args, ("autotune", "no_jit"), f"for {args.net}, which has no custom layers")
-
-
-def _shapes(texts: list[str]) -> dict[str, Shape]:
-    """Return ``["data=1x3x224x224"]`` as ``{blob: shape}``. Raises UsageError."""
-    sizes_of = {}
-    for text in texts:
-        blob, _, sizes = text.rpartition("=")
-        numbers = sizes.replace(",", "x").split("x")
-        if not blob or not all(n.isdecimal() and len(n) <= 10 and 0 < int(n) < 2**31 for n in numbers):
-            raise UsageError(f"--shape {text[:60]}: expected BLOB=NxCxHxW", hint="e.g. --shape data=1x3x224x224")
-        sizes_of[blob] = tuple(map(int, numbers))
-    return sizes_of
-
-
-_VALUES: dict[str, Callable[[Any], Any]] = {
-    "shapes": _shapes,
-    "engine": partial(by_layer, "--engine", ("host", "fpga")),
-    "jit": operator.not_,
-}
+        refuse(args, ("autotune", "jit"), f"for {args.net}, which has no custom layers")
 
 
 def load_custom(args: argparse.Namespace) -> None:
@@ -286,8 +276,8 @@ def load_network(args: argparse.Namespace, **options: Any) -> Any:
     from ..net import Net
 
     if is_compiled(args.net):
-        settled = [_dest(name) for name in _FLAGS if TABLE[name].metadata["settled"]]
-        fixed = ("shape", "engine", "calibration", "random_weights", "anchors", *settled)
+        settled = [name for name in _FLAGS if TABLE[name].metadata["settled"]]
+        fixed = ("shapes", "engine", "calibration", "random_weights", "anchors", *settled)
         refuse(args, fixed, f"for {args.net}, which is compiled", hint="give it to chai compile")
     load_custom(args)
     return Net(args.net, args.weights, **{**reading(args), **options})

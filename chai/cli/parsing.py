@@ -157,7 +157,7 @@ def option(group: argparse._ActionsContainer, spelling: str, help: str, **keywor
         keywords.setdefault("metavar", words[-1])
     elif not keywords:
         keywords["action"] = "store_true"
-    if keywords.get("default") not in (None, []) and "default" not in help:
+    if keywords.get("default") not in (None, [], {}) and "default" not in help:
         help += f" (default: {keywords['default']})"
     group.add_argument(*names, help=help, **keywords)
 

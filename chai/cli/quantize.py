@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from shlex import quote
 from time import monotonic
@@ -134,8 +135,9 @@ def _formats(parser: argparse.ArgumentParser) -> None:
         group,
         "--layer-bits LAYER=8|6",
         "width of the weights and the input of one convolution or InnerProduct; repeatable",
-        action="append",
-        default=[],
+        action=options.Pairs,
+        type=partial(options.by_layer, "--layer-bits", ("8", "6")),
+        default={},
     )
     option(
         group,
@@ -322,11 +324,10 @@ def _bits(text: str) -> Widths:
     return (int(widths[0]), int(widths[1]), int(widths[2])) if len(widths) == 3 else int(text)
 
 
-def _wider(texts: list[str], others: Widths) -> dict[str, int]:
-    widths = options.by_layer("--layer-bits", ("8", "6"), texts)
-    for text in texts:
-        if text.endswith(f"={others}"):
-            raise UsageError(f"--layer-bits {text} does nothing with --bits {others}", hint="leave it out")
+def _wider(widths: Mapping[str, str], others: Widths) -> dict[str, int]:
+    for name, bits in widths.items():
+        if bits == str(others):
+            raise UsageError(f"--layer-bits {name}={bits} does nothing with --bits {others}", hint="leave it out")
     return {name: int(bits) for name, bits in widths.items()}
 
 

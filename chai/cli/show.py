@@ -102,7 +102,7 @@ def execute(args: argparse.Namespace) -> int:
 def _unplanned(args: argparse.Namespace) -> NetworkView:
     refuse(
         args,
-        (*options.FORMATS, "autotune", "no_jit", "listing", "host_model"),
+        (*options.FORMATS, "autotune", "jit", "listing", "host_model"),
         "without an overlay: nothing is planned",
         hint="--overlay pynq-z2",
     )
@@ -126,13 +126,11 @@ def _unplanned(args: argparse.Namespace) -> NetworkView:
 def _sized(args: argparse.Namespace) -> tuple[Graph, Stored | None, dict[str, Shape]]:
     """Return the network, its weights, and the shapes of its blobs as far as they are known."""
     options.load_custom(args)
-    sizes = options.of_net(args, "shapes")["shapes"]
     files = locate(args.net, args.weights)
     graph, weights = read_network(
-        *files, sizes, options.head(args), phase=args.phase, stages=args.stage, strict=args.strict
+        *files, args.shapes, options.head(args), phase=args.phase, stages=args.stages, strict=args.strict
     )
-    inputs = {b: (args.batch, *s[1:]) if s else s for b, s in graph.inputs.items()}
-    inputs.update(sizes)
+    inputs = {**{b: (args.batch, *s[1:]) if s else s for b, s in graph.inputs.items()}, **args.shapes}
     return graph, weights, infer_shapes(graph, {b: s for b, s in inputs.items() if s}, partial=weights is None)
 
 
@@ -172,7 +170,7 @@ def _planned(args: argparse.Namespace) -> NetworkView:
 def _compiled(args: argparse.Namespace) -> NetworkView:
     refuse(
         args,
-        ("dot", "params", "engine", "place", "batch", "autotune", "no_jit"),
+        ("dot", "params", "engine", "place", "batch", "autotune", "jit"),
         f"for {args.net}, which is compiled: it needs the prototxt",
         hint="name what it was compiled from",
     )
