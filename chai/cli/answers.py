@@ -23,9 +23,6 @@ THRESHOLD = 0.3  # minimum score of boxes to print and draw
 HEAD = "     score class  " + " ".join(f"{side:>7}" for side in ("left", "top", "right", "bottom"))
 TOP = 5  # classes to print for an image
 Map = tuple["Array", bool]  # (H, W) of an output; True: classes, False: values
-_CONTENTS = {  # of each form of output
-    "boxes": {"boxes"}, "scores": {"classes"}, "classes": {"classes", "map"}, "values": {"map"}, "": set[str](),
-}  # fmt: skip
 
 
 class Best(TypedDict):
@@ -112,14 +109,15 @@ class Answers:
             if form == "boxes":
                 summaries[name] = self._boxes(name, value, index, window)
             elif form == "scores":
-                top = _best(item.reshape(-1), self.labels, self.top or TOP)
-                summaries[name] = {"top": top, "probabilities": self._decision(name) == "softmax"}
+                scores, probabilities = item.reshape(-1), self._decision(name) == "softmax"
+                top = [_class(self.labels, i, score=float(scores[i])) for i in best(scores, self.top or TOP)]
+                summaries[name] = {"top": top, "probabilities": probabilities}
             else:
                 some = item if item.size else np.zeros(1, np.float32)
                 summaries[name] = {"shape": list(item.shape)}
                 summaries[name] |= {"min": float(some.min()), "max": float(some.max()), "mean": float(some.mean())}
             if form == "classes":
-                summaries[name]["classes"] = _shares(self._classes(name, item), self.top or TOP, self.labels)
+                summaries[name]["classes"] = self._shares(self._classes(name, item))
         return summaries
 
     def maps(self, outputs: Mapping[str, Array], index: int, count: int) -> dict[str, Map]:
@@ -134,14 +132,13 @@ class Answers:
                 maps_of[name] = item[0], False
         return maps_of
 
-    def contents(self) -> set[str]:
-        """Return what the outputs show at the current input sizes: "classes", "boxes", and a "map" to draw."""
+    def forms(self) -> set[str]:
+        """Return what the outputs show at the current input sizes: "boxes", "scores", "classes", "values", or ""."""
         shapes = self.net.shapes
-        forms = (self._form(name, shapes.get(name, (1,))[1:]) for name in self.net.outputs)
-        return set[str]().union(*(_CONTENTS[form] for form in forms))
+        return {self._form(name, shapes.get(name, (1,))[1:]) for name in self.net.outputs}
 
     def _form(self, name: str, shape: Shape) -> str:
-        """Return what an output shows, which has this shape for each image: a key of ``_CONTENTS``.
+        """Return what an output shows, which has this shape for each image.
 
         A map (C, H, W) has "classes" if it has ArgMax indices or scores per class for each pixel: a channel per label or,
         without labels, the height and width of the network's input; three channels of that size are taken for a picture.
@@ -166,15 +163,20 @@ class Answers:
     def _decision(self, name: str) -> str | None:
         return source(self.net.graph, name).decision
 
+    def _shares(self, classes: Array) -> list[dict[str, Any]]:
+        indices, counts = np.unique(classes, return_counts=True)
+        shares = [_class(self.labels, i, share=n / classes.size) for i, n in zip(indices.tolist(), counts.tolist())]
+        return sorted(shares, key=lambda one: -one["share"])[: self.top or TOP]
+
     def _boxes(self, name: str, value: Array, index: int, window: PictureWindow) -> dict[str, Any]:
         """Return the boxes of an image, best first, and the number of others above and below the threshold."""
         layer = source(self.net.graph, name)
         names = class_names(self.labels, layer.first_class, box_classes(self.net, layer))
         rows = detections(value, {index: window}, layer.first_class)
         sure = rows[rows[:, 2] >= self.threshold]
-        listed = sure[: self.top]
+        listed = sure[: self.top].tolist()
         return {
-            "boxes": [_box(row, names) for row in listed.tolist()],
+            "boxes": [_class(names, int(i), score=score, pixels=pixels) for _, i, score, *pixels in listed],
             "more": len(sure) - len(listed),
             "below_threshold": len(rows) - len(sure),
         }
@@ -185,46 +187,24 @@ def answers_of(args: argparse.Namespace, job: LoadedNetwork) -> Answers:
 
     Raises UsageError for an option of formats, answers or drawing that does nothing.
     """
-    threshold = 0.0 if args.json and "threshold" not in args.typed else args.threshold
-    answers = Answers(job.net, job.labels, args.top, threshold)
-    _check_formats(args, job)
-    _check_answers(args, answers)
-    return answers
-
-
-def _check_formats(args: argparse.Namespace, job: LoadedNetwork) -> None:
-    """Raise UsageError for an overlay or formats if nothing runs in fixed point or the prototxt has formats."""
-    if job.net.overlay is None:
+    net, graph = job.net, job.net.graph
+    answers = Answers(net, job.labels, args.top, 0.0 if args.json and "threshold" not in args.typed else args.threshold)
+    if net.overlay is None:
         planning = ("overlay", "engine", "place", *options.FORMATS, "calibration")
-        refuse(args, planning, f"on device {job.net.device.name}, which has no overlay", hint="--device emulator")
-    options.check_formats(args, job.net.graph, "calibration")
-
-
-def _check_answers(args: argparse.Namespace, answers: Answers) -> None:
-    """Raise UsageError for an option about classes, boxes or pictures if no output has any."""
-    contents = answers.contents()
-    for name in answers.net.outputs:
-        least = getattr(source(answers.net.graph, name).params, "confidence_threshold", None)
+        refuse(args, planning, f"on device {net.device.name}, which has no overlay", hint="--device emulator")
+    options.check_formats(args, graph, "calibration")
+    for name in net.outputs:
+        least = getattr(source(graph, name).params, "confidence_threshold", None)
         if least is not None and "threshold" in args.typed and args.threshold < least:
-            output.say(f"note: {answers.net.name} has boxes whose scores exceed {least:g} alone")
-    for names, kinds in (
-        (("threshold",), {"boxes": "boxes"}),
-        (("top", "labels"), {"boxes": "boxes", "classes": "scores of classes"}),
-        (("draw",), {"boxes": "boxes", "classes": "scores of classes", "map": "a map"}),
+            output.say(f"note: {net.name} has boxes whose scores exceed {least:g} alone")
+    for names, forms, words in (
+        (("threshold",), {"boxes"}, "boxes"),
+        (("top", "labels"), {"boxes", "scores", "classes"}, "boxes or scores of classes"),
+        (("draw",), {"boxes", "scores", "classes", "values"}, "boxes or scores of classes or a map"),
     ):
-        if contents.isdisjoint(kinds):
-            refuse(args, names, f"for {args.net}: none of its outputs has {' or '.join(kinds.values())}")
-
-
-def _best(scores: Array, labels: Sequence[str], top: int) -> list[dict[str, Any]]:
-    return [{"index": i, "label": _label(labels, i), "score": float(scores[i])} for i in best(scores, top)]
-
-
-def _shares(classes: Array, top: int, labels: Sequence[str]) -> list[dict[str, Any]]:
-    indices, counts = np.unique(classes, return_counts=True)
-    shares = {int(i): float(count / classes.size) for i, count in zip(indices, counts)}
-    order = sorted(shares, key=lambda i: -shares[i])[:top]
-    return [{"index": i, "label": _label(labels, i), "share": shares[i]} for i in order]
+        if forms.isdisjoint(answers.forms()):
+            refuse(args, names, f"for {args.net}: none of its outputs has {words}")
+    return answers
 
 
 def _item(value: Array, index: int, count: int) -> Array:
@@ -232,46 +212,35 @@ def _item(value: Array, index: int, count: int) -> Array:
     return item
 
 
-def _box(row: Sequence[float], names: Sequence[str]) -> dict[str, Any]:
-    _, index, score, *corners = row
-    return {"index": int(index), "label": _label(names, int(index)), "score": score, "pixels": corners}
-
-
-def _label(labels: Sequence[str], index: int) -> str:
-    return labels[index] if 0 <= index < len(labels) else ""
-
-
-def _left_out(summary: dict[str, Any], threshold: float) -> str:
-    """Return the number of listed boxes, and the reasons for leaving out the others."""
-    listed = len(summary["boxes"])
-    parts = [f"{listed} box{'es' * (listed != 1)} of {threshold:g} or more"]
-    parts += [f"{summary['more']} more left out by --top"] * bool(summary["more"])
-    parts += [f"{summary['below_threshold']} below left out (--threshold)"] * bool(summary["below_threshold"])
-    return ", ".join(parts)
+def _class(labels: Sequence[str], index: int, **more: Any) -> dict[str, Any]:
+    return {"index": index, "label": labels[index] if 0 <= index < len(labels) else "", **more}
 
 
 def show(answer: dict[str, Any], threshold: float = THRESHOLD) -> None:
     """Print the answers of one image."""
-    output.result(answer["file"])
-    several = len(answer["outputs"]) > 1
+    lines = [answer["file"]]
     for name, summary in answer["outputs"].items():
-        if several:
-            output.result(f"  {name}")
+        if len(answer["outputs"]) > 1:
+            lines.append(f"  {name}")
         if "top" in summary:
-            for line in summary["top"]:
-                output.result(f"  {line['score']:8.4f}  {line['index']:4d}  {line['label']}".rstrip())
+            lines += [f"  {b['score']:8.4f}  {b['index']:4d}  {b['label']}".rstrip() for b in summary["top"]]
         elif "boxes" in summary:
-            if summary["boxes"]:
-                output.result(f"{HEAD}  (pixels)")
-            for line in summary["boxes"]:
-                corners = " ".join(f"{v:7.1f}" for v in line["pixels"])
-                output.result(f"  {line['score']:8.4f}  {line['index']:4d}  {corners}  {line['label']}".rstrip())
-            if not (summary["boxes"] or summary["more"] or summary["below_threshold"]):
-                output.result("  no boxes")
-            elif summary["more"] or summary["below_threshold"]:
-                output.result(f"  {_left_out(summary, threshold)}")
+            boxes, more, below = (summary[key] for key in ("boxes", "more", "below_threshold"))
+            if boxes:
+                lines.append(f"{HEAD}  (pixels)")
+            for box in boxes:
+                corners = " ".join(f"{v:7.1f}" for v in box["pixels"])
+                lines.append(f"  {box['score']:8.4f}  {box['index']:4d}  {corners}  {box['label']}".rstrip())
+            if more or below:
+                parts = [f"  {len(boxes)} box{'es' * (len(boxes) != 1)} of {threshold:g} or more"]
+                parts += [f"{more} more left out by --top"] * bool(more)
+                lines.append(", ".join(parts + [f"{below} below left out (--threshold)"] * bool(below)))
+            elif not boxes:
+                lines.append("  no boxes")
         else:
             statistics = "  ".join(f"{name} {summary[name]:g}" for name in ("min", "max", "mean"))
-            output.result(f"  {shape_text(tuple(summary['shape']))}  {statistics}")
-            for line in summary.get("classes", ()):
-                output.result(f"  {line['share']:8.2%}  {line['index']:4d}  {line['label']}".rstrip())
+            lines.append(f"  {shape_text(tuple(summary['shape']))}  {statistics}")
+            lines += [
+                f"  {c['share']:8.2%}  {c['index']:4d}  {c['label']}".rstrip() for c in summary.get("classes", ())
+            ]
+    output.result(*lines)
