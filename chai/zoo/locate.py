@@ -138,32 +138,22 @@ def read_network(
     ``path`` may be the bytes of an ONNX file, ``weights`` the formats of an ONNX file. ``sizes`` are shapes of inputs, for an
     ONNX file, in place of its own.
     """
-    graph, stored = _read_network(path, weights, sizes, how)
-    if detect is None and (isinstance(path, bytes) or not has_head(path)):
+    stored: Stored | None
+    if not isinstance(path, bytes) and not is_onnx(path):
+        graph, stored = read_graph(path, **how), None if weights is None else Weights(weights)
+    else:
+        chosen = next((name for name in ("level", "stages") if how.get(name)), None)
+        chosen = "phase" if how.get("phase", "TEST") != "TEST" else chosen
+        if chosen is not None:
+            raise UsageError(f"{chosen}: an ONNX file has no phases, levels and stages", hint="leave it out")
+        with Uncollected():
+            from ..onnx import load_onnx  # a network of Caffe needs none of it
+
+            registry = registry_of(how.get("custom"), how.get("strict", False))
+            graph, stored = load_onnx(path, registry, sizes, None if weights == path else weights)
+    card = None if isinstance(path, bytes) else path.with_suffix(".toml")
+    if detect is None and not (card and card.is_file() and b"detect" in content(card, "card_bytes")):
         return graph, stored
     from ..detect.attach import with_head  # which few networks need
 
     return with_head(graph, detect, read_card(graph.path).detect, sizes or {}), stored
-
-
-def _read_network(
-    path: Path | bytes, weights: Path | None, sizes: Mapping[str, Shape] | None, how: dict[str, Any]
-) -> tuple[Graph, Stored | None]:
-    if not isinstance(path, bytes) and not is_onnx(path):
-        return read_graph(path, **how), Weights(weights) if weights is not None else None
-    chosen = next((name for name in ("level", "stages") if how.get(name)), None)
-    chosen = "phase" if how.get("phase", "TEST") != "TEST" else chosen
-    if chosen is not None:
-        raise UsageError(f"{chosen}: an ONNX file has no phases, levels and stages", hint="leave it out")
-    with Uncollected():
-        from ..onnx import load_onnx  # a network of Caffe needs none of it
-
-        registry = registry_of(how.get("custom"), how.get("strict", False))
-        graph, stored = load_onnx(path, registry, sizes, None if weights == path else weights)
-    return graph, stored
-
-
-def has_head(prototxt: str | Path) -> bool:
-    """Return whether the card next to a prototxt may say how to read the outputs of a detector."""
-    path = Path(prototxt).with_suffix(".toml")
-    return path.is_file() and b"detect" in content(path, "card_bytes")
