@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..blob import Shape, show
 from ..errors import UsageError
@@ -19,12 +19,7 @@ STRIDES = 8, 16, 32  # of blobs that have all maps, unless others are named
 BOXES = "detections"  # name of the layer and its top
 
 
-class _Fit(NamedTuple):
-    """A layer type, its bottoms in order and its parameters."""
-
-    type: str
-    bottoms: tuple[str, ...]
-    params: dict[str, Any]
+_Fit = tuple[str, tuple[str, ...], dict[str, Any]]  # a layer type, its bottoms in order and its parameters
 
 
 def with_head(
@@ -49,27 +44,29 @@ def _attached(graph: Graph, head: Head, sizes: Mapping[str, Shape]) -> Graph:
         )
     names = head.outputs or graph.outputs
     known = {name: shapes[graph.latest[name]] for name in names if graph.latest[name] in shapes}
-    fit = _HeadFitting(graph, head, _input_size(graph, shapes), known).fit()
-    cls = find(fit.type)
+    pictures = [shapes[blob] for blob in graph.inputs if len(shapes.get(blob, ())) == 4]
+    size = (pictures[0][2], pictures[0][3]) if len(pictures) == 1 else None
+    type, bottoms, own = _HeadFitting(graph, head, size, known).fit()
+    cls = find(type)
     assert cls is not None
-    own = {"confidence_threshold": head.threshold, "nms_threshold": head.family.iou if head.iou is None else head.iou}
-    params = cls.Params(**fit.params, **own, multi_label=head.multi_label)
+    common = {
+        "confidence_threshold": head.threshold,
+        "nms_threshold": head.family.iou if head.iou is None else head.iou,
+    }
+    params = cls.Params(**own, **common, multi_label=head.multi_label)
     top = BOXES
     while top in graph.latest or top in graph.by_name:
         top += "_"
-    layer = cls(top, tuple([graph.latest[name] for name in fit.bottoms]), (top,), params)
-    outputs = [name for name in graph.outputs if name not in fit.bottoms]
+    layer = cls(top, tuple([graph.latest[name] for name in bottoms]), (top,), params)
+    outputs = [name for name in graph.outputs if name not in bottoms]
     return replace(graph, layers=[*graph.layers, layer], outputs=[*outputs, top], latest={**graph.latest, top: top})
 
 
-def _input_size(graph: Graph, shapes: Mapping[str, Shape]) -> tuple[int, int] | None:
-    """Return height and width of the only input that is a picture; None if there are several, or if it is unknown."""
-    pictures = [shapes[blob][2:] for blob in graph.inputs if len(shapes.get(blob, ())) == 4]
-    return (pictures[0][0], pictures[0][1]) if len(pictures) == 1 else None
-
-
 class _HeadFitting:
-    """The search for the form in which outputs hold a head. ``size`` is the input's height and width."""
+    """The search for the form in which outputs hold a head.
+
+    ``size`` has height and width of the only input that is a picture; None if there are several, or if it is unknown.
+    """
 
     def __init__(self, graph: Graph, head: Head, size: tuple[int, int] | None, shapes: Mapping[str, Shape]) -> None:
         self.graph, self.head, self.size, self.shapes = graph, head, size, shapes
@@ -120,7 +117,7 @@ class _HeadFitting:
         assert self.size is not None
         size = {"height": self.size[0], "width": self.size[1]}
         params = {**size, "objectness": objectness, "channels_last": last}
-        return _Fit("DecodedDetectionOutput", (name,), params)
+        return ("DecodedDetectionOutput", (name,), params)
 
     def _joined(self, names: Sequence[str]) -> _Fit | None:
         """Return the layer for distances and logits of the cells of all maps; None if they are boxes."""
@@ -134,9 +131,9 @@ class _HeadFitting:
         }
         if len(names) == 2 and bins in channels:
             order = names if channels[0] == bins else names[::-1]
-            return _Fit("AnchorFreeDetectionOutput", tuple(order), params)
+            return ("AnchorFreeDetectionOutput", tuple(order), params)
         if len(names) == 1 and self.head.classes is not None and channels[0] == bins + self.head.classes:
-            return _Fit("AnchorFreeDetectionOutput", tuple(names), params)
+            return ("AnchorFreeDetectionOutput", tuple(names), params)
         return None
 
     def _fine_first(self, names: Sequence[str]) -> list[str]:
@@ -157,7 +154,7 @@ class _HeadFitting:
         if len(classes_of) != 1 or min(classes_of) < 1 or classes not in (None, *classes_of):
             expected = "some classes" if classes is None else f"{classes} classes"
             raise self._wrong(f"expected {bins} channels of distances and {expected} in each", "reg_max or classes = N")
-        return _Fit("AnchorFreeDetectionOutput", tuple(ordered), {"reg_max": self.head.reg_max})
+        return ("AnchorFreeDetectionOutput", tuple(ordered), {"reg_max": self.head.reg_max})
 
     def _anchors(self, names: Sequence[str]) -> _Fit:
         head, ordered = self.head, self._fine_first(names)
@@ -192,7 +189,7 @@ class _HeadFitting:
                 raise self._wrong(f"{name} is no map of {count} anchors")
             if head.classes not in (None, channels - 5):
                 raise self._wrong(f"{name} has {channels - 5:g} classes; expected {head.classes}")
-        return _Fit("AnchoredDetectionOutput", tuple(ordered), params)
+        return ("AnchoredDetectionOutput", tuple(ordered), params)
 
     def _stride(self, name: str) -> int:
         """Return the pixels of the input in a cell of a map."""
