@@ -2,7 +2,3 @@
 
 The scripts are files of ``hw_overlays/vivado``; they read ``settings.tcl``, which is written here.
 """
-
-from .project import PLL_MHZ, Project, rate, target
-
-__all__ = ["PLL_MHZ", "Project", "rate", "target"]

@@ -7,20 +7,11 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from ..errors import DeviceError
 
 LOG = "vivado.out"
 _STAGE = re.compile(r"(\d+)/(\d+) ")
-
-
-class Outcome(NamedTuple):
-    """The end of a run: exit code, what the scripts said of results, and the file with all that was printed."""
-
-    code: int
-    said: list[str]
-    log: str
 
 
 def script(ooc: bool) -> str:
@@ -39,8 +30,11 @@ def installed() -> str:
     return program
 
 
-def run(program: str, folder: Path, ooc: bool, tell: Callable[[int, int | None], None]) -> Outcome:
-    """Run the script in its folder; ``tell`` gets the stage that has begun, and their number."""
+def run(program: str, folder: Path, ooc: bool, tell: Callable[[int, int | None], None]) -> tuple[int, list[str]]:
+    """Run the script in its folder; return its exit code and what it said of results. The file LOG has all that it printed.
+
+    ``tell`` gets the stage that has begun, and their number.
+    """
     said: list[str] = []
     command = [program, "-mode", "batch", "-nojournal", "-source", script(ooc)]
     with (folder / LOG).open("w") as log:
@@ -65,4 +59,4 @@ def run(program: str, folder: Path, ooc: bool, tell: Callable[[int, int | None],
             except BaseException:  # Ctrl-C, too
                 process.kill()
                 raise
-    return Outcome(process.returncode, said, LOG)
+    return process.returncode, said

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..bitstream import Project
-from ..bitstream.vivado import installed, run, script
+from ..bitstream.project import Project
+from ..bitstream.vivado import LOG, installed, run, script
 from . import output
 from .parsing import option, refuse, section
 
@@ -58,10 +58,10 @@ def execute(args: argparse.Namespace) -> int:
         output.result(f"build it:   cd {folder} && vivado -mode batch -source {script(args.ooc)}")
         return 0
     with output.meter("Vivado", args.quiet) as tell:
-        lines = run(vivado, folder, args.ooc, tell)
-    output.result(*lines.said)
-    if lines.code:
-        output.say(f"error: Vivado ended with {lines.code}: {folder / lines.log} has all that it printed")
+        code, said = run(vivado, folder, args.ooc, tell)
+    output.result(*said)
+    if code:
+        output.say(f"error: Vivado ended with {code}: {folder / LOG} has all that it printed")
         return 1
     if not args.ooc and not args.quiet:
         output.say(f"next: copy {overlay.name}.bit and {overlay.name}.hwh next to {overlay.path}; chai devices --test")

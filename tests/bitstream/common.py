@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from chai.bitstream import Project
+from chai.bitstream.project import Project
 
 from .vivado.standin import Vivado
 

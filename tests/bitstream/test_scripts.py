@@ -11,7 +11,7 @@ pytest.importorskip("tkinter", reason="this Python has no tkinter, whose Tcl run
 
 import tkinter
 
-from chai.bitstream import Project
+from chai.bitstream.project import Project
 from tests.bitstream.common import built, written
 
 from .vivado.design import Refused

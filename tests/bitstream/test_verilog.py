@@ -19,8 +19,8 @@ pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
 import chai
 from chai import overlay as overlays
-from chai.bitstream import Project
 from chai.bitstream.core import plain, readable
+from chai.bitstream.project import Project
 from chai.bitstream.wrapper import wrapper
 from chai.devices.rtlsim import program, verilator
 from chai.devices.rtlsim.simulation import Simulation

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from chai import overlay as overlays
-from chai.bitstream import Project, core, vivado
+from chai.bitstream import core, vivado
+from chai.bitstream.project import Project, rate
 from chai.errors import UsageError
 from tests.bitstream.common import written
 from tests.conftest import ROOT
@@ -122,8 +123,6 @@ def test_without_amaranth_it_says_what_installs_it(
 
 @pytest.mark.parametrize(("family", "typed", "mhz"), [("zynq7000", 76.9, 1000 / 13), ("zynqmp", 214.3, 1500 / 7)])
 def test_a_rate_of_the_pll_may_be_rounded(family: str, typed: float, mhz: float) -> None:
-    from chai.bitstream import rate
-
     assert rate(family, typed) == mhz
     with pytest.raises(UsageError, match="divides"):
         rate(family, typed + 0.5)

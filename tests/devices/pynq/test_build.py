@@ -17,7 +17,7 @@ pytest.importorskip("tkinter", reason="this Python has no tkinter, whose Tcl run
 import pynq
 
 import chai
-from chai.bitstream import Project
+from chai.bitstream.project import Project
 from chai.devices.pynq import program
 from chai.env import env
 from tests.bitstream.common import built
