@@ -111,12 +111,6 @@ def known_formats(net: Network) -> Mapping[str, Format] | None:
     return brought(offload.plan)  # a schedule for display only has placeholders
 
 
-def table(net: Network) -> Table:
-    """Return a table of layer, type, output shape, engine (fpga? if ``sum_open``) and format."""
-    rows = [(r.name, r.type, sizes(r), r.mark, r.format or "-") for r in placed(net)]
-    return Table(("layer", "type", "out shape", "engine", "format"), rows, "lllll")
-
-
 def sizes(row: LayerRow) -> str:
     """Return the shapes of a layer's tops as text, "?" for each unknown one."""
     return " ".join(map(size, row.shapes)) or "-"
@@ -132,15 +126,14 @@ def notebook(net: Network, closed: bool) -> str:
     if closed:
         return html.notebook(html.paragraph(f"{net!r}, closed"))
     where = f" of {net.overlay.name}" if net.overlay is not None else ""
-    return html.notebook(html.paragraph(f"{net!r}{where}: {summary(net)}"), html.rows(table(net)))
+    layers = placed(net)
+    rows = [(row.name, row.type, sizes(row), row.mark, row.format or "-") for row in layers]
+    table = Table(("layer", "type", "out shape", "engine", "format"), rows, "lllll")
+    return html.notebook(html.paragraph(f"{net!r}{where}: {summary(net, layers)}"), html.rows(table))
 
 
-def summary(net: Network, layers: Sequence[LayerRow] | None = None) -> str:
-    """Return one line: the layers and multiply-accumulates on overlay and host, and open decisions.
-
-    ``layers`` is the result of ``placed``, if the caller has it.
-    """
-    layers = placed(net) if layers is None else layers
+def summary(net: Network, layers: Sequence[LayerRow]) -> str:
+    """Return one line: the ``placed`` layers and multiply-accumulates on overlay and host, and open decisions."""
     engines = Counter(p.engine for p in layers)
     macs = total(p.macs for p in layers)
     if net.overlay is None:

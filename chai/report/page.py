@@ -77,6 +77,8 @@ def document(
 ) -> str:
     """Return a page of title, facts, the HTML of ``body``, and ``data`` as JSON (without NaN) for other programs."""
     pairs = "".join(f"<dt>{text(k)}<dd>{text(v)}" for k, v in facts.items())
+    numbers = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    numbers = numbers.replace("<", "\\u003c")  # "</" and "<!--" would end the element or change its parsing
     return "\n".join(
         [
             '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">',
@@ -85,7 +87,7 @@ def document(
             f"<title>{text(title)}</title>\n<style>{_STYLE}{style}</style>\n</head>\n<body>",
             f"<h1>{text(title)}</h1>\n<dl>{pairs}</dl>",
             *body,
-            f'<script type="application/json" id="data">{_json(data)}</script>',
+            f'<script type="application/json" id="data">{numbers}</script>',
             "</body>\n</html>\n",
         ]
     )
@@ -97,7 +99,7 @@ def svg(chart: Chart) -> str:
     parts = [
         f'<svg viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" role="img" aria-label="{text(chart.title)}">',
         "<defs><style>"
-        + "".join(f".{name}{{fill:{_fill(name)}}}" for name in COLOURS)
+        + "".join(f".{name}{{fill:{colour}}}" for name, colour in {**COLOURS, "host": "url(#hatch)"}.items())
         + '</style><pattern id="hatch" width="5" height="5" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
         f'<path d="M1 0V5" stroke="{COLOURS["host"]}" stroke-width="3"/></pattern></defs>',
     ]
@@ -160,12 +162,3 @@ _MARK = ' class="bad"'
 
 def _beside(bar: Bar) -> str:
     return f"{bar.text}  {bar.engine}" + ("  below the bound" if bar.bad else "")
-
-
-def _fill(engine: str) -> str:
-    return "url(#hatch)" if engine == "host" else COLOURS[engine]
-
-
-def _json(data: Mapping[str, Any]) -> str:
-    """Return JSON for a script element: without "</" and "<!--", which would end it or change its parsing."""
-    return json.dumps(data, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")

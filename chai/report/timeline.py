@@ -1,4 +1,4 @@
-"""Timeline of a forward pass: a Chrome trace, for https://ui.perfetto.dev or chrome://tracing, or a picture."""
+"""Timeline of a forward pass: a Chrome trace, for https://ui.perfetto.dev or chrome://tracing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ..runtime.perf import PerfInfo
-from ..runtime.perf.picture import LANES, picture, placed
+from ..runtime.perf.picture import LANES, placed
 from ..util.files import complete
 
 
@@ -37,11 +37,6 @@ def chrome_trace(perf: PerfInfo) -> dict[str, Any]:
 
 def _name(kind: str, thread: int, name: str) -> dict[str, Any]:
     return {"name": kind, "ph": "M", "pid": 1, "tid": thread, "args": {"name": name}}
-
-
-def timeline(perf: PerfInfo) -> str:
-    """Return the steps of ``perf`` as an SVG: a lane per engine, milliseconds from left to right."""
-    return picture(perf.steps)
 
 
 def save(perf: PerfInfo, path: str | Path) -> None:

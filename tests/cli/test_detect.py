@@ -67,7 +67,7 @@ def expected(path: Path, photo: Path, detect: Any = None) -> Any:
 
 
 def ran(capsys: Any, *args: Any, code: int = 0) -> str:
-    assert cli._main([*map(str, args), "-q"]) == code, capsys.readouterr().err
+    assert cli.main([*map(str, args), "-q"]) == code, capsys.readouterr().err
     out: str = capsys.readouterr().out
     return out
 
@@ -147,7 +147,7 @@ def test_labels_of_other_classes_are_warned_of(
     labels = tmp_path / "labels.txt"
     labels.write_text("\n".join(LABELS[i % 3] for i in range(names)))
     args = ["run", detector(tmp_path), "-i", photo, "--device", "float", "--labels", labels, "-q"]
-    assert cli._main([*map(str, args)]) == 0
+    assert cli.main([*map(str, args)]) == 0
     told = capsys.readouterr().err
     assert (f"warning: {labels} has {names} labels, detections has 3 classes: " in told) == warned
 
@@ -171,7 +171,7 @@ def test_anchors_are_an_option(tmp_path: Path, photo: Path, capsys: Any) -> None
     args = ["run", path, "-i", photo, "--json", "--device", "float", "--detect", "yolov5", "--anchors", *texts]
     boxes = json.loads(ran(capsys, *args))["images"][0]["outputs"]["detections"]["boxes"]
     assert [box["index"] for box in boxes] == wanted[:, 1].tolist() and len(boxes) > 5
-    assert cli._main([*map(str, args[:-5]), "--anchors", *texts]) == 2  # of no head
+    assert cli.main([*map(str, args[:-5]), "--anchors", *texts]) == 2  # of no head
     assert "detect: head is missing" in capsys.readouterr().err
 
 
@@ -210,7 +210,7 @@ def test_show_and_compile(tmp_path: Path, photo: Path, capsys: Any) -> None:
     fixed = json.loads(ran(capsys, "run", compiled, "-i", photo, "--json"))["images"][0]["outputs"]["detections"][
         "boxes"
     ]
-    assert cli._main(["run", str(compiled), "-i", str(photo), "--threshold", "0.1"]) == 0
+    assert cli.main(["run", str(compiled), "-i", str(photo), "--threshold", "0.1"]) == 0
     assert "note: eye has boxes whose scores exceed 0.25 alone" in capsys.readouterr().err
     args = ["run", path, "-i", photo, "--json", "--calibration", tmp_path]
     assert fixed == json.loads(ran(capsys, *args))["images"][0]["outputs"]["detections"]["boxes"] != []
@@ -251,5 +251,5 @@ def test_coco_truth(tmp_path: Path, photo: Path, capsys: Any) -> None:
     text = ran(capsys, *args)
     assert "mAP@0.5:0.95 (COCO)" in text and "  owl" in text
     (tmp_path / "other.txt").write_text("cat\ndog\ncow\n")
-    assert cli._main([*map(str, args), "--labels", str(tmp_path / "other.txt")]) == 2
+    assert cli.main([*map(str, args), "--labels", str(tmp_path / "other.txt")]) == 2
     assert "the network has no class 'owl'" in capsys.readouterr().err

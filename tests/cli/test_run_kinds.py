@@ -50,7 +50,7 @@ def inside(rows: Any) -> Any:
 
 def run(capsys: Any, net: list[str], photo: Path, *options: Any) -> str:
     args = [*net, "-i", photo, "--device", "float", "--scale", "0.02", "-q", *options]
-    assert cli._main(["run", *map(str, args)]) == 0
+    assert cli.main(["run", *map(str, args)]) == 0
     text: str = capsys.readouterr().out
     return text
 
@@ -120,7 +120,7 @@ def test_arrays_of_several_sizes_are_saved_under_any_name(tmp_path: Path, capsys
         np.save(tmp_path / f"{i}.npy", array)
     images = ["-i", tmp_path / "0.npy", tmp_path / "1.npy", "-o", tmp_path / "out.npz"]
     args = [tmp_path / "net.prototxt", "--random-weights", "--device", "float", "-q", *images]
-    assert cli._main(["run", *map(str, args)]) == 0
+    assert cli.main(["run", *map(str, args)]) == 0
     assert "wrote" in capsys.readouterr().err
     with np.load(tmp_path / "out.npz") as saved:
         assert sorted(saved.files) == ["file", "sum", "twice[0]", "twice[1]"]
@@ -150,11 +150,11 @@ def test_what_a_run_prints_is_a_truth_for_evaluate(
     np.save(tmp_path / "array.npy", chai.Preprocess(scale=0.02)(Image.open(photo), (1, 3, 6, 8)))
     for file, scale in ((photo, ["--scale", "0.02"]), (tmp_path / "array.npy", [])):
         args = [*detector, "-i", file, "--device", "float", "-q", "--json", *scale]
-        assert cli._main(["run", *map(str, args)]) == 0
+        assert cli.main(["run", *map(str, args)]) == 0
         truth = tmp_path / "run.json"
         truth.write_text(capsys.readouterr().out)
         args = [*detector, "--images", file, "--jobs", "1", "-q", "--json", "--truth", truth, *scale]
-        assert cli._main(["evaluate", *map(str, args)]) == 0
+        assert cli.main(["evaluate", *map(str, args)]) == 0
         content = json.loads(capsys.readouterr().out)
         assert content["known"] == 1 and content["float"]["map50"] == 1
 

@@ -141,7 +141,7 @@ def test_a_pass_judges_the_weights_that_it_has(tmp_path: Path, precision: str) -
         net.plan()
         assert not net.calibrated and not net.trained
         assert [(p.engine, p.sum_open) for p in placed(net)][1:] == [("fpga", True), ("fpga", False), ("fpga", False)]
-        assert summary(net).endswith("; no weights: whether the sums of 1 fit is open")
+        assert summary(net, placed(net)).endswith("; no weights: whether the sums of 1 fit is open")
         data = np.random.default_rng(0).uniform(-1, 1, (1, 900, 5, 7))
         assert (net.forward(data)["shallow"] == other.forward(data)["shallow"]).all()
         reasons = {p.name: p.reason for p in placed(net)}

@@ -16,8 +16,8 @@ import pytest
 import chai
 from chai.offload.schedule import DeviceStep
 from chai.report.layer_rows import placed
-from chai.report.timeline import timeline
 from chai.runtime.perf import PerfInfo, StepTime
+from chai.runtime.perf.picture import picture as timeline
 from chai.util import html
 from chai.util.table import Table
 from tests.passes.common import CONV, network
@@ -184,7 +184,7 @@ def test_a_timeline_is_to_scale_with_a_lane_for_each_engine() -> None:
         StepTime("b", "LRN", "host", 2.0, 0, 4, begin=2.0),
         StepTime("c", "conv", "fpga", 2.0, 0, 4, begin=8.0),
     )
-    picture = timeline(PerfInfo(steps, 10.0))
+    picture = timeline(steps)
     b, a, c = rectangles(picture)
     written = [e.text for e in ElementTree.fromstring(picture).iter("text")]
     assert written == ["1", "3.25", "5.5", "7.75", "10 ms", "host", "fpga"]
@@ -197,7 +197,7 @@ def test_a_timeline_is_to_scale_with_a_lane_for_each_engine() -> None:
 
 def test_steps_too_short_to_be_seen_are_drawn_together() -> None:
     steps = [StepTime(f"s{i}", "conv", "fpga", 0.001, 0, 0, begin=i * 0.001) for i in range(10_000)]
-    bars = rectangles(timeline(PerfInfo(tuple(steps), 10.0)))
+    bars = rectangles(timeline(steps))
     assert 300 < len(bars) <= 350
     assert sum(int(words.rpartition("(")[2].partition(")")[0]) for *_, words in bars) == 10_000
     assert all(x + width <= following + 0.02 for (x, _, width, _), (following, *_) in pairwise(bars))
@@ -207,7 +207,7 @@ def test_a_long_step_keeps_its_name_beside_short_ones() -> None:
     times = {"a": 0.001, "b": 0.001, "long": 9.0, "c": 0.001, "d": 0.001}
     begins = [0.0, 0.001, 0.002, 9.002, 9.003]
     steps = tuple(StepTime(n, "conv", "fpga", ms, 0, 0, begin=b) for (n, ms), b in zip(times.items(), begins))
-    words = [r[3].split("  ")[0] for r in rectangles(timeline(PerfInfo(steps, 10.0)))]
+    words = [r[3].split("  ")[0] for r in rectangles(timeline(steps))]
     assert words == ["a .. b (2)", "long (conv)", "c .. d (2)"]
 
 

@@ -101,7 +101,7 @@ def command(line: list[str]) -> int:
     logger = logging.getLogger("chai")
     before = logger.handlers[:], logger.propagate, logger.level
     try:
-        return cli._main(line)
+        return cli.main(line)
     finally:
         logger.handlers[:], logger.propagate = before[:2]
         logger.setLevel(before[2])
