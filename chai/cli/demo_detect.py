@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..blob import Array
 from ..evaluate.boxes import MEANS, pairs
 from ..evaluate.coco import CocoBox, CocoPrecision
 from ..evaluate.truth import CocoTruth
@@ -63,56 +63,51 @@ class DetectionDemo(output.Schema):
     pictures: list[DetectedPicture]
 
 
-class _JudgedPictures(NamedTuple):
-    """Results of a network for all pictures: boxes [class, score, corners] of each, which are right, and mean precisions."""
-
-    boxes: list[list[list[float]]]
-    right: list[bool]
-    means: dict[str, float]
+# boxes of low scores count for mean precisions
+_detector = partial(Net, NETWORK, detect={"threshold": LOW})
 
 
 def execute(args: argparse.Namespace) -> int:
     """Find the digits, time a pass, draw some pictures with their boxes; return 1 if mAP@0.5 is less than LEAST."""
     folder = resource("prototxt", "digits_scenes")
     files = images.find([folder])
-    net = _net(args.device)
-    truths = CocoTruth(folder / "instances.json", net.card.labels)
+    net = _detector(device=args.device)
+    labels = net.card.labels
+    truths = CocoTruth(folder / "instances.json", labels)
     truth = [truths(file) or [] for file in files]
     net.calibrate(net.pictures(files[:CALIBRATION]))
-    judged = _judged(net, files, truth, truths.names)
-    exact = _judged(_net("float"), files, truth, truths.names)
+    boxes, right, means = _judged(net, files, truth, truths.names)
+    _, right_in_float, exact = _judged(_detector(device="float"), files, truth, truths.names)
     ms = inputs.latency(net, net.pictures(files[:1]))
-    layers = _layers(net)
-    labels = net.card.labels
+    layers: dict[str, list[str]] = {}
+    for step in net.perf.steps:
+        layers.setdefault(step.engine, []).extend(step.layers)
+    rows = [*zip(files, truth, boxes, right)]
     drawn = [
-        (_drawn(images.read(file), boxes, labels), f"{file.name}  {len(boxes)} of {len(true)}", right)
-        for file, boxes, true, right in list(zip(files, judged.boxes, truth, judged.right))[:SHOWN]
+        (_drawn(images.read(file), own, labels), f"{file.name}  {len(own)} of {len(true)}", fits)
+        for file, true, own, fits in rows[:SHOWN]
     ]
-    title = f"chai demo --detect: mAP@0.5 {judged.means['coco_map50']:.3f} on pictures of held-back digits"
+    title = f"chai demo --detect: mAP@0.5 {means['coco_map50']:.3f} on pictures of held-back digits"
     contact_sheet(args.output, drawn, 3, title, drawn[0][0].size)
-    pictures = [
-        DetectedPicture(file.name, len(true), len(boxes), right)
-        for file, true, boxes, right in zip(files, truth, judged.boxes, judged.right)
-    ]
     answer = DetectionDemo(
         network=net.name,
         device=net.device.name,
-        right=sum(judged.right),
-        right_in_float=sum(exact.right),
+        right=sum(right),
+        right_in_float=sum(right_in_float),
         total=len(files),
-        coco_map50=judged.means["coco_map50"],
-        coco_map50_in_float=exact.means["coco_map50"],
-        coco_map=judged.means["coco_map"],
-        coco_map_in_float=exact.means["coco_map"],
+        coco_map50=means["coco_map50"],
+        coco_map50_in_float=exact["coco_map50"],
+        coco_map=means["coco_map"],
+        coco_map_in_float=exact["coco_map"],
         ms=ms,
-        layers=layers,
+        layers={engine: [*dict.fromkeys(names)] for engine, names in layers.items() if names},
         picture=str(args.output),
-        pictures=pictures,
+        pictures=[DetectedPicture(file.name, len(true), len(own), fits) for file, true, own, fits in rows],
     )
     if args.json:
         output.as_json(answer)
     else:
-        _print(answer, f"   overlay {net.overlay.name}   8 bit" if net.overlay else "", judged, exact)
+        _print(answer, f"   overlay {net.overlay.name}   8 bit" if net.overlay else "")
     if not args.quiet:
         inputs.tell_kernels()
         output.say(
@@ -121,42 +116,28 @@ def execute(args: argparse.Namespace) -> int:
     return 0 if answer.coco_map50 >= LEAST else 1
 
 
-def _net(device: str) -> Net:
-    """Return the detector with all of its boxes: those of low scores count for mean precisions."""
-    return Net(NETWORK, device=device, detect={"threshold": LOW})
+def _judged(
+    net: Net, files: Sequence[Path], truth: Sequence[list[CocoBox]], names: dict[int, str]
+) -> tuple[list[list[list[float]]], list[bool], dict[str, float]]:
+    """Run all pictures, one by one, and compare the boxes with the true ones; those above the card's threshold are kept.
 
-
-def _judged(net: Net, files: Sequence[Path], truth: Sequence[list[CocoBox]], names: dict[int, str]) -> _JudgedPictures:
-    """Run all pictures, one by one, and compare the boxes with the true ones; those above the card's threshold are kept."""
+    Return the boxes [class, score, corners] of each in its pixels, which pictures are right, and mean precisions.
+    """
     (blob,), head = net.outputs, net.card.detect
     assert head is not None
     precision = CocoPrecision(names)
     boxes: list[list[list[float]]] = []
     for file, true in zip(files, truth):
-        rows = _rows(net.forward(net.pictures([file]))[blob], images.read(file))
-        precision.add(rows, true)
-        boxes.append([row for row in rows if row[1] > head.threshold])
+        rows = net.forward(net.pictures([file]))[blob]
+        listed = detections(rows, {0: whole(*images.read(file).size)})[:, 1:].tolist()
+        precision.add(listed, true)
+        boxes.append([row for row in listed if row[1] > head.threshold])
     right = [
         len(pairs(rows, [[box.label, 1, *box[1:5]] for box in true])) == len(rows) == len(true)
         for rows, true in zip(boxes, truth)
     ]
     figures = precision.figures()
-    return _JudgedPictures(boxes, right, {name: float(str(figures[name])) for name in JUDGED})
-
-
-def _rows(rows: Array, picture: Image) -> list[list[float]]:
-    """Return the boxes of a picture: class, score and corners in its pixels."""
-    boxes: list[list[float]] = detections(rows, {0: whole(*picture.size)})[:, 1:].tolist()
-    return boxes
-
-
-def _layers(net: Net) -> dict[str, list[str]]:
-    """Return the layers that each engine runs, in order."""
-    layers: dict[str, list[str]] = {}
-    for step in net.perf.steps:
-        own = layers.setdefault(step.engine, [])
-        own += [layer for layer in step.layers if layer not in own]
-    return {engine: names for engine, names in layers.items() if names}
+    return boxes, right, {name: float(str(figures[name])) for name in JUDGED}
 
 
 def _drawn(picture: Image, boxes: Sequence[Sequence[float]], labels: Sequence[str]) -> Image:
@@ -169,9 +150,8 @@ def _drawn(picture: Image, boxes: Sequence[Sequence[float]], labels: Sequence[st
     return with_boxes(large, [labelled_box(box) for box in shown])
 
 
-def _print(answer: DetectionDemo, formats: str, judged: _JudgedPictures, exact: _JudgedPictures) -> None:
-    about = f"{answer.network} (chai's own, trained on handwritten digits)   device {answer.device}{formats}"
-    output.result(about)
+def _print(answer: DetectionDemo, formats: str) -> None:
+    output.result(f"{answer.network} (chai's own, trained on handwritten digits)   device {answer.device}{formats}")
     rows = [[p.file, str(p.digits), str(p.boxes), "yes" if p.right else "no"] for p in answer.pictures[:SHOWN]]
     output.table(["picture", "digits", "boxes", "right"], rows, "lrrr")
     output.result(
@@ -179,7 +159,8 @@ def _print(answer: DetectionDemo, formats: str, judged: _JudgedPictures, exact: 
         f"({answer.right_in_float} in float)"
     )
     for name in JUDGED:
-        output.result(f"{MEANS[name]}   {judged.means[name]:.4f}   ({exact.means[name]:.4f} in float)")
+        value, exact = getattr(answer, name), getattr(answer, f"{name}_in_float")
+        output.result(f"{MEANS[name]}   {value:.4f}   ({exact:.4f} in float)")
     output.result(f"latency   median {answer.ms.median:.2f} ms   min {answer.ms.min:.2f}   p90 {answer.ms.p90:.2f}")
     for engine, names in answer.layers.items():
         output.listed(engine, "", names)
