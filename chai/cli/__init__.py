@@ -136,10 +136,9 @@ def run_command(module: Any, prog: str, summary: str, argv: list[str]) -> int:
     """Run a command whose EPILOG, arguments(parser) and execute(args) are a module's, and return its exit code."""
     from argparse import RawDescriptionHelpFormatter
 
-    from . import output
-    from .parsing import Parser, section
+    from . import output, parsing
 
-    parser = Parser(
+    parser = parsing.Parser(
         prog=prog,
         description=f"{summary[0].upper()}{summary[1:]}.",
         formatter_class=RawDescriptionHelpFormatter,
@@ -147,7 +146,7 @@ def run_command(module: Any, prog: str, summary: str, argv: list[str]) -> int:
         add_help=False,
     )
     module.arguments(parser)
-    general = section(parser, "general")
+    general = parsing.section(parser, "general")
     general.add_argument("-h", "--help", action="help", help="print this help")
     general.add_argument("-v", "--verbose", action="store_true", help="print what is read and loaded")
     general.add_argument(

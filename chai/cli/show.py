@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING, cast
 from ..blob import Shape
 from ..errors import UnsupportedNodes, UsageError
 from ..graph import Graph
+from ..overlay import host_model as host_models
+from ..overlay.host_model import Span
 from ..overlay.sections import LIMITS
 from ..parser.caffemodel import check_fit
 from ..parser.stored import Stored
 from ..passes.infer_shapes import infer_shapes
-from ..report.dot import drawn
+from ..report.diagram import dot_lines
+from ..report.host_speed import PICTURE_SIZE, EndToEnd, HostSpeed
 from ..report.layer_rows import LayerRow, described, size, sizes, summary, total
 from ..tasks.coarser import SENTENCE, listed
 from ..util.interpreter import Uncollected
@@ -27,15 +30,17 @@ from . import options, output
 from .output import counted
 from .parsing import option, refuse, section
 from .show_content import NetworkView, RefusedNetwork, RefusedNode, Show, of_graph
-from .show_host import Line, cost_lines, host_lines, host_model
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from ..net import Net
+    from ..offload.cost import SegmentCost
 
 EPILOG = """example:
   chai show googlenet --overlay pynq-z2 --html googlenet.html"""
+RATE = "images/second"
+Line = tuple[str, str, list[str]]  # label, sentence, list of details
 OPTIONAL = ("format", "cycles", "params", "MACs", "out shape", "type")  # columns to drop on a narrow terminal
 
 
@@ -82,7 +87,7 @@ def execute(args: argparse.Namespace) -> int:
     elif args.listing:
         output.result(*(line for segment in view.segments for line in segment.listing()))
     elif args.dot:
-        output.result(*drawn(view.graph, view.content.layers))
+        output.result(*dot_lines(view.graph, view.content.layers))
     else:
         _print(view, args)
     if args.html:
@@ -181,7 +186,8 @@ def _compiled(args: argparse.Namespace) -> NetworkView:
 def _on_overlay(net: Net, file: str, formats: str | None, args: argparse.Namespace) -> NetworkView:
     from .show_plan import on_overlay  # Tasks and what runs them, for this alone
 
-    return on_overlay(net, file, formats, host_model(args, net))
+    model = None if net.overlay is None else host_models.of_manifest(net.overlay.path)
+    return on_overlay(net, file, formats, model if args.host_model is None else host_models.load(args.host_model))
 
 
 # -- as text
@@ -279,13 +285,13 @@ def _plan_lines(view: NetworkView, net: Net) -> Iterator[Line]:
     yield "memory", str(view.memory), []
     if content.formats:
         yield "formats", content.formats, []
-    yield from cost_lines(view.costs)
+    yield from _cost_lines(view.costs)
     differ = [row.name for row in content.layers if row.layer_in]
     if differ:
         yield "", "read in the format they are written in, not in their layer_in:", differ
     if overlay.own is not None:
         yield "speed", overlay.own.speed(overlay, view.segments), []
-        yield from host_lines(content.host)
+        yield from _host_lines(content.host)
         return
     if overlay.emulated:
         yield "speed", "not modelled: the overlay exists on the emulator alone", []
@@ -294,7 +300,69 @@ def _plan_lines(view: NetworkView, net: Net) -> Iterator[Line]:
     larger = f", {content.modelled_fps:.1f} at batch {content.batch}" if content.batch != 1 else ""
     speed = f"{content.modelled_fps_batch_1:.1f} images/second at batch 1{larger}"
     yield "speed", f"{speed}, on the overlay alone, {clock}", []
-    yield from host_lines(content.host)
+    yield from _host_lines(content.host)
+
+
+def _host_lines(host: HostSpeed | None) -> Iterator[Line]:
+    """Yield what the host makes of the overlay's images a second; nothing if no model says what it takes."""
+    if host is None:
+        return
+    alone, picture = host["alone"], host["picture"]
+    yield "host", f"{_basis(host)}: {_span(alone['images_per_second'])} {RATE}", []
+    yield (
+        "overlap",
+        f"{_span(alone['overlapping'])} {RATE} in net.stream, where host and overlay have a thread each",
+        [],
+    )
+    if picture is not None:
+        more = f"a JPEG of {PICTURE_SIZE} read for each image, {_more(host, alone, picture)}"
+        rates = f"{_span(picture['images_per_second'])} {RATE}, {_span(picture['overlapping'])} in net.stream"
+        yield "picture", f"{more}: {rates}", []
+    if host["guessed"]:
+        yield "guess", "layers whose type has no figures of its own:", host["guessed"]
+    if host["left_out"]:
+        yield "left out", "custom layers, whose time is not known:", host["left_out"]
+
+
+def _cost_lines(costs: Sequence[SegmentCost]) -> Iterator[Line]:
+    """Yield what several segments cost the processor, and which of them do not pay."""
+    if len(costs) > 1:
+        around = Span(*map(sum, zip(*(cost.around for cost in costs))))
+        several = f"{counted(len(costs), 'segment')} cost the processor"
+        yield "cost", f"{several} {around} ms of starts, Packs and Unpacks, modelled", []
+    dear = [cost for cost in costs if not cost.pays]
+    if dear:
+        ends = ("..".join(dict.fromkeys((cost.layers[0].name, cost.layers[-1].name))) for cost in dear)
+        lines = [f"{layers}: on the host {cost}" for layers, cost in zip(ends, dear)]
+        yield "cost", "modelled as no faster than the processor; --place cost moves there:", lines
+
+
+def _span(numbers: Sequence[float], digits: int = 1) -> str:
+    """Return the least and the most as text; one number if there is no difference."""
+    least, most = (f"{number:.{digits}f}" for number in numbers)
+    return least if least == most else f"{least} to {most}"
+
+
+def _basis(host: HostSpeed) -> str:
+    """Return what the figures come from."""
+    alone = host["alone"]
+    if host["measured"]:
+        return f"measured: {_span(alone['ms'], 2)} ms an image on {host['board'] or host['machine']}"
+    cycles, assumed = host["cycles"] or (), host["assumed"]
+    both = {
+        ("clock_mhz", "cycles"): ", both assumed",
+        ("cycles",): ", the cycles assumed",
+        ("clock_mhz",): ", the clock assumed",
+    }
+    marked = both.get(tuple(key for key in ("clock_mhz", "cycles") if key in assumed), "")
+    figures = f"{_span(cycles)} cycles each and {host['clock_mhz']:g} MHz{marked}, misses in the caches not counted"
+    return f"modelled: {alone['amount'] / 1e6:.1f} M instructions of {host['machine']}, {figures}"
+
+
+def _more(host: HostSpeed, alone: EndToEnd, picture: EndToEnd) -> str:
+    if host["measured"]:
+        return f"{picture['ms'][0] - alone['ms'][0]:.2f} ms more"
+    return f"{(picture['amount'] - alone['amount']) / 1e6:.1f} M more"
 
 
 def _count(value: int | None) -> str:

@@ -13,8 +13,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..parser.upgrade import V1_TYPES
-from ..report.diagram import Node, svg
-from ..report.dot import dot, edges
+from ..report.diagram import Node, dot, edges, svg
 from ..text import visible
 from ..util.files import complete, path_of
 

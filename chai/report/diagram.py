@@ -1,13 +1,15 @@
-"""Draw a network as one inline SVG: boxes in layers from top to bottom, and curves between them."""
+"""Draw a network as one inline SVG, boxes in layers from top to bottom and curves between them; or as a Graphviz graph."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 
+from ..graph import Graph
 from ..text import visible
 from ..util.html import COLOURS, text
+from .layer_rows import LayerRow, size
 
 _WIDTH, _LINE, _GAP, _DROP = 250, 14, 18, 26  # pixels: box width, line height, space between boxes and between layers
 _THIN = 12  # pixels: width of the lane in which a curve passes a layer of boxes
@@ -140,3 +142,41 @@ def _columns(order: Sequence[Sequence[int]], boxes: int) -> dict[int, float]:
             x[node] = left + width / 2
             left += width + _GAP
     return x
+
+
+def dot(labels: Sequence[Sequence[str]], edges: Iterable[tuple[int, int]], rankdir: str = "TB") -> list[str]:
+    """Return the lines of a DOT file: one node for each label, which is a list of lines, and the edges between them.
+
+    ``rankdir`` is Graphviz's direction: TB, BT, LR or RL.
+    """
+    nodes = [f"  n{i} [label={_quoted(label)}];" for i, label in enumerate(labels)]
+    arrows = [f"  n{start} -> n{end};" for start, end in edges]
+    return [
+        "digraph {",
+        f"  rankdir={rankdir}; node [shape=box style=rounded fontname=Helvetica];",
+        *nodes,
+        *arrows,
+        "}",
+    ]
+
+
+def _quoted(lines: Sequence[str]) -> str:
+    """Return a label as a DOT string. Backslashes, quotes and ampersands are escaped, as Graphviz expands them."""
+    escaped = (visible(line).replace("\\", "\\\\").replace('"', '\\"').replace("&", "&amp;") for line in lines)
+    return '"' + "\\n".join(escaped) + '"'
+
+
+def dot_lines(graph: Graph, layers: Sequence[LayerRow]) -> list[str]:
+    """Return the lines of a DOT file of a network, whose layers have these rows in the same order."""
+    labels = [(row.name, f"{row.type} {size(row.shapes[0]) if row.shapes else ''}") for row in layers]
+    return dot(labels, edges((layer.bottoms, layer.tops) for layer in graph.layers))
+
+
+def edges(layers: Iterable[tuple[Sequence[str], Sequence[str]]]) -> list[tuple[int, int]]:
+    """Return an edge from the layer that wrote a blob last to each of its readers, of layers with these bottoms and tops."""
+    writers: dict[str, int] = {}
+    pairs = []
+    for i, (bottoms, tops) in enumerate(layers):
+        pairs += [(writers[bottom], i) for bottom in bottoms if bottom in writers]
+        writers.update(dict.fromkeys(tops, i))
+    return pairs

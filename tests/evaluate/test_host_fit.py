@@ -13,8 +13,7 @@ from hypothesis import given, settings, strategies as st
 import chai
 from chai.evaluate.host.fit import HostSample, fitted, least_squares, rounded, samples
 from chai.evaluate.host.probes import CHAIN, HEADS, PACKED, UNFOLDED, UNPACKED, probes
-from chai.report.host_rows import rows_of
-from chai.report.host_work import HostWork, host_work
+from chai.report.host_work import HostWork, host_work, rows_of
 from chai.runtime.times import StepTime
 from tests.overlay.test_host_model import MODEL
 

@@ -18,7 +18,7 @@ import pytest
 import chai
 from chai.cli import main as chai_command
 from chai.kernels.native import build
-from chai.report.host_rows import medians, rows_of
+from chai.report.host_work import medians, rows_of
 from chai.runtime.times import StepTime
 from tests.conftest import ROOT, need_models, report, thinned
 from tests.overlay.test_host_model import MODEL

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from chai.report.host_rows import Row
+from chai.report.host_work import Row
 from chai.util.table import plain
 
 PARTS = {  # of a pass, with the kinds of row in each; all other rows are layers on the host

@@ -88,7 +88,7 @@ def passes(net: Any, job: dict[str, Any], count: Count) -> Iterator[list[Row]]:
 
     from chai.devices.pynq.program import PynqProgram
     from chai.kernels import device_blobs
-    from chai.report.host_rows import rows_of
+    from chai.report.host_work import rows_of
 
     random = np.random.default_rng(0)
     feeds = {blob: random.uniform(-100, 100, net.shapes[blob]).astype(np.float32) for blob in net.inputs}

@@ -21,7 +21,7 @@ from chai.artifact.save import save
 from chai.errors import UsageError
 from chai.images.sample import sample
 from chai.kernels.native.build import Failed, compiler
-from chai.report.host_rows import medians
+from chai.report.host_work import medians
 from chai.zoo import is_compiled
 
 from .cost import Cost

@@ -21,9 +21,8 @@ from ...offload.cost import conversion_counts
 from ...overlay import Overlay
 from ...overlay.host_model import FLUSH, LANES, LOAD, NANOSECONDS, PICTURE, SEGMENT, STORE
 from ...overlay.layout import DeviceBlob, blob_bytes
-from ...report.host_rows import medians, rows_of
 from ...report.host_speed import PICTURE_SIZE
-from ...report.host_work import host_work, summed
+from ...report.host_work import host_work, medians, rows_of, summed
 from ...tasks.work import Work
 from ...util.lazy_numpy import np
 from .fit import GUESSED, HostSample, fitted, samples

@@ -10,8 +10,7 @@ from typing import Any, NamedTuple
 
 from ...blob import Array
 from ...overlay.host_model import LANES, LOAD, OTHERS, PASS, SEGMENT, STORE
-from ...report.host_rows import Row
-from ...report.host_work import HostWork, summed
+from ...report.host_work import HostWork, Row, summed
 from ...util.lazy_numpy import np
 
 AROUND = ("feed", "between", "call")  # kinds of row around the steps of a pass
