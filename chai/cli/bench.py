@@ -202,8 +202,8 @@ def measured(
         for batch, threads in product(args.batch, args.threads):
             folder = Path(name, f"{batch}-{threads}")
             folder.mkdir()
-            work = partial(measure.run, args, engines, threads, batch, folder, further)
-            code, answer = measure.apart(work, threads, quiet=bool(figures["runs"]))
+            work = measure.Measurement(args, engines, threads, folder)
+            code, answer = measure.apart(partial(work.run, batch, further), threads, quiet=bool(figures["runs"]))
             if code:
                 return code, None
             figures |= answer["network"]
@@ -213,8 +213,8 @@ def measured(
             noted |= {*new}
         if args.start:
             threads = args.threads[0]
-            listing = partial(measure.programs, args, engines, threads, Path(name))
-            code, programs = measure.apart(listing, threads, quiet=True)
+            work = measure.Measurement(args, engines, threads, Path(name))
+            code, programs = measure.apart(work.programs, threads, quiet=True)
             if not code:
                 times = min(args.rounds, STARTS)
                 figures["start"] = measure.started(programs, threads, times, Path(name, "byte code"), args.quiet)

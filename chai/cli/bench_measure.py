@@ -9,6 +9,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Thread
 from time import perf_counter, process_time
@@ -91,131 +92,149 @@ def _sent(work: Callable[[], Any], writing: int) -> int:
         return 130  # the first process says it
 
 
-def run(
-    args: argparse.Namespace,
-    engines: Mapping[str, PeerEngine],
-    threads: int,
-    batch: int | None,
-    folder: Path,
-    further: Further | None,
-) -> dict[str, Any]:
-    """Return what is known of the network, notes, and the figures of one number of threads and batch.
+@dataclass(frozen=True)
+class Measurement:
+    """What is measured with one number of threads; ``folder`` is for the files of the engines."""
 
-    ``folder`` is for the peers' files.
-    """
-    load = os.getloadavg()[0]
-    net, feeds = _loaded(args, batch)
-    shapes = {blob: feed.shape for blob, feed in feeds.items()}
-    images = len(next(iter(feeds.values())))
-    outputs = [*net.forward(**feeds).values()]
-    peers, notes = _opened(args, engines, net, feeds, threads, folder)
-    others = {peer.name: peer.run for peer in peers if not isinstance(peer.run, str)}
-    notes += [*filter(None, [lost()]), *(f"no {peer.name}: {peer.run}" for peer in peers if isinstance(peer.run, str))]
-    finish = None if further is None else further(net, threads)
-    passes: list[PerfInfo] = []
-    clock = process_time if args.processor_time else perf_counter
+    args: argparse.Namespace
+    engines: Mapping[str, PeerEngine]
+    threads: int
+    folder: Path
 
-    def once() -> None:
-        net.forward(**feeds)
+    def run(self, batch: int | None, further: Further | None) -> dict[str, Any]:
+        """Return what is known of the network, notes, and the figures of one batch."""
+        args, threads, load = self.args, self.threads, os.getloadavg()[0]
+        net, feeds = self._loaded(batch)
+        shapes = {blob: feed.shape for blob, feed in feeds.items()}
+        images = len(next(iter(feeds.values())))
+        outputs = [*net.forward(**feeds).values()]
+        peers, notes = self._opened(net, feeds)
+        others = {peer.name: peer.run for peer in peers if not isinstance(peer.run, str)}
+        notes += filter(None, [lost()])
+        notes += [f"no {peer.name}: {peer.run}" for peer in peers if isinstance(peer.run, str)]
+        finish = None if further is None else further(net, threads)
+        passes: list[PerfInfo] = []
+        clock = process_time if args.processor_time else perf_counter
+
+        def once() -> None:
+            net.forward(**feeds)
+            if finish is not None:
+                passes.append(net.perf)
+
+        spin = rounds.Spin(threads) if threads > 1 else None
+        programs: list[Callable[[], Any]] = [once, *others.values(), *([spin] if spin else [])]
+        rounds.timed(programs, range(1), threads)  # warm-up
+        passes.clear()
+        what = f"rounds, {output.counted(threads, 'thread')}, batch {images}"
+        shown = output.progress(range(args.rounds), args.rounds, what, args.quiet)
+        times = dict(zip(["chai", *others], rounds.timed(programs, shown, threads, clock)))
+        figures = {
+            "batch": images,
+            "threads": threads,
+            "spin": spin and spin.speedup,
+            "measurable": spin is None or spin.reached,
+            "load": load,
+            "noise": max(map(rounds.noise, times.values())),
+            "ms_per_image": {name: spread([ms / images for ms in each])._asdict() for name, each in times.items()},
+            "ratio": {name: rounds.ratios(times[name], times["chai"]) for name in others},
+            "difference": {name: _difference(outputs, other()) for name, other in others.items()},
+        }
         if finish is not None:
-            passes.append(net.perf)
+            more, remarks = finish(passes, shapes, min(times["chai"]))
+            figures, notes = figures | more, notes + remarks
+        return {"network": self._described(net, shapes, others), "run": figures, "notes": notes}
 
-    spin = rounds.Spin(threads) if threads > 1 else None
-    programs: list[Callable[[], Any]] = [once, *others.values(), *([spin] if spin else [])]
-    rounds.timed(programs, range(1), threads)  # warm-up
-    passes.clear()
-    what = f"rounds, {output.counted(threads, 'thread')}, batch {images}"
-    shown = output.progress(range(args.rounds), args.rounds, what, args.quiet)
-    times = dict(zip(["chai", *others], rounds.timed(programs, shown, threads, clock)))
-    figures = {
-        "batch": images,
-        "threads": threads,
-        "spin": spin and spin.speedup,
-        "measurable": spin is None or spin.reached,
-        "load": load,
-        **_of_times(times, images),
-        "difference": {name: _difference(outputs, other()) for name, other in others.items()},
-    }
-    if finish is not None:
-        more, remarks = finish(passes, shapes, min(times["chai"]))
-        figures, notes = figures | more, notes + remarks
-    return {"network": _described(args, net, shapes, engines, others), "run": figures, "notes": notes}
+    def _loaded(self, batch: int | None) -> tuple[Net, dict[str, Array]]:
+        """Return the network and random inputs."""
+        args = self.args
+        compiled = is_compiled(args.net)
+        device = args.device or (None if compiled else "float")
+        net = options.load_network(args, device=device, batch=batch or (None if compiled else 1), overlay=args.overlay)
+        if net.overlay is None:
+            refuse(args, ("overlay",), f"on device {net.device.name}, which has no overlay", hint="--device emulator")
+        if args.processor_time and net.device.fixed and not net.device.word:
+            raise UsageError(f"--processor-time leaves out what device {net.device.name} does", hint="leave it out")
+        return net, {b: np.random.default_rng(0).standard_normal(net.shapes[b]).astype(np.float32) for b in net.inputs}
 
+    def _opened(self, net: Net, feeds: Mapping[str, Array]) -> tuple[list[Peer], list[str]]:
+        """Return the peers and notes; the folder has the network's Caffe files afterwards."""
+        args = self.args
+        if not args.against:
+            return [], []
+        if is_compiled(args.net) or is_onnx(args.net):
+            return [], ["no peer: they need a prototxt and a caffemodel"]
+        files = caffe(net.graph, self.folder)
+        graph, notes = net.graph, []
+        if any(layer.engine == "custom" for layer in graph.layers):
+            other = argparse.Namespace(**{**vars(args), "net": str(files[0]), "weights": str(files[1]), "custom": []})
+            same = options.load_network(other, device="float", batch=len(next(iter(feeds.values()))))
+            if names := replaced(graph, same.graph):
+                notes = [f"peers compute {', '.join(names)} as a layer of Caffe's own"]
+                graph = same.graph
+        subject = Subject(graph, (str(files[0]), str(files[1])), feeds, self.threads)
+        peers = opened(args.against, self.engines, subject, self.folder)
+        return [*output.progress(peers, len(args.against), "peers opened", args.quiet)], notes
 
-def _of_times(times: Mapping[str, list[float]], images: int) -> dict[str, Any]:
-    """Return the figures of milliseconds of passes of so many images, chai's first."""
-    return {
-        "noise": max(map(rounds.noise, times.values())),
-        "ms_per_image": {name: spread([ms / images for ms in each])._asdict() for name, each in times.items()},
-        "ratio": {name: rounds.ratios(each, times["chai"]) for name, each in times.items() if name != "chai"},
-    }
+    def _described(self, net: Net, shapes: Mapping[str, Shape], others: Mapping[str, Run]) -> dict[str, Any]:
+        """Return what does not depend on threads and batch."""
+        used = library()
+        instructions = {name: sets(self.engines[name].instructions(run)) for name, run in others.items()}
+        return {
+            "network": net.name,
+            "inputs": {blob: [1, *shape[1:]] for blob, shape in shapes.items()},
+            "random_weights": not is_compiled(self.args.net) and net.weights is None,
+            "device": net.device.name,
+            "overlay": None if net.overlay is None else net.overlay.name,
+            "kernels": "numpy" if used is None else used.name,
+            "processor": _processor(),
+            "versions": {
+                name: str(getattr(sys.modules[self.engines[name].module], "__version__", "?"))
+                for name in sorted(others)
+            },
+            "instructions": {"chai": sets([] if used is None else [used.name]), **instructions},
+        }
+
+    def programs(self) -> list[dict[str, Any]]:
+        """Write the files of all for a batch of 1 to the folder, and return the programs for ``start``, for JSON."""
+        args, threads = self.args, self.threads
+        net, feeds = self._loaded(1)
+        shapes = {blob: feed.shape for blob, feed in feeds.items()}
+        custom = [os.path.abspath(place) for place in args.custom] or None
+        options = {"device": net.device.name, "overlay": args.overlay, "custom": custom}
+
+        def program(name: str, *files: str | Path, **more: Any) -> start.MeasuredProgram:
+            words = [json.dumps({**options, **more}), *map(str, files)]
+            return start.MeasuredProgram(f"chai, {name}", start.CHAI, words, shapes, threads)
+
+        entries = []
+        if is_compiled(args.net):
+            entries.append(program(".chai", args.net))
+        else:
+            net.forward(**feeds)
+            peers, _ = self._opened(net, feeds)
+            if net.overlay is not None:
+                if not net.calibrated:
+                    net.calibrate(**feeds)
+                save(net, self.folder / "net.chai")
+                entries.append(program(".chai", self.folder / "net.chai"))
+            if is_onnx(args.net):
+                entries.append(program("ONNX file", os.path.abspath(args.net)))
+            else:
+                entries.append(
+                    program("Caffe files", *caffe(net.graph, self.folder), phase=args.phase, stages=args.stages)
+                )
+            entries += [
+                start.MeasuredProgram(
+                    peer.name, start.source(self.engines[peer.name].open), peer.words, shapes, threads
+                )
+                for peer in peers
+                if not isinstance(peer.run, str)
+            ]
+        return [entry._asdict() for entry in entries]
 
 
 def _difference(outputs: Sequence[Array], others: Sequence[Array]) -> float:
     return max(float(np.abs(a - np.reshape(b, a.shape)).max()) for a, b in zip(outputs, others))
-
-
-def _loaded(args: argparse.Namespace, batch: int | None) -> tuple[Net, dict[str, Array]]:
-    """Return the network and random inputs."""
-    compiled = is_compiled(args.net)
-    device = args.device or (None if compiled else "float")
-    net = options.load_network(args, device=device, batch=batch or (None if compiled else 1), overlay=args.overlay)
-    if net.overlay is None:
-        refuse(args, ("overlay",), f"on device {net.device.name}, which has no overlay", hint="--device emulator")
-    if args.processor_time and net.device.fixed and not net.device.word:
-        raise UsageError(f"--processor-time leaves out what device {net.device.name} does", hint="leave it out")
-    return net, {b: np.random.default_rng(0).standard_normal(net.shapes[b]).astype(np.float32) for b in net.inputs}
-
-
-def _opened(
-    args: argparse.Namespace,
-    engines: Mapping[str, PeerEngine],
-    net: Net,
-    feeds: Mapping[str, Array],
-    threads: int,
-    folder: Path,
-) -> tuple[list[Peer], list[str]]:
-    """Return the peers and notes; ``folder`` has the network's Caffe files afterwards."""
-    if not args.against:
-        return [], []
-    if is_compiled(args.net) or is_onnx(args.net):
-        return [], ["no peer: they need a prototxt and a caffemodel"]
-    files = caffe(net.graph, folder)
-    graph, notes = net.graph, []
-    if any(layer.engine == "custom" for layer in graph.layers):
-        other = argparse.Namespace(**{**vars(args), "net": str(files[0]), "weights": str(files[1]), "custom": []})
-        same = options.load_network(other, device="float", batch=len(next(iter(feeds.values()))))
-        if names := replaced(graph, same.graph):
-            notes = [f"peers compute {', '.join(names)} as a layer of Caffe's own"]
-            graph = same.graph
-    subject = Subject(graph, (str(files[0]), str(files[1])), feeds, threads)
-    peers = opened(args.against, engines, subject, folder)
-    return [*output.progress(peers, len(args.against), "peers opened", args.quiet)], notes
-
-
-def _described(
-    args: argparse.Namespace,
-    net: Net,
-    shapes: Mapping[str, Shape],
-    engines: Mapping[str, PeerEngine],
-    others: Mapping[str, Run],
-) -> dict[str, Any]:
-    """Return what does not depend on threads and batch."""
-    used = library()
-    instructions = {name: sets(engines[name].instructions(run)) for name, run in others.items()}
-    return {
-        "network": net.name,
-        "inputs": {blob: [1, *shape[1:]] for blob, shape in shapes.items()},
-        "random_weights": not is_compiled(args.net) and net.weights is None,
-        "device": net.device.name,
-        "overlay": None if net.overlay is None else net.overlay.name,
-        "kernels": "numpy" if used is None else used.name,
-        "processor": _processor(),
-        "versions": {
-            name: str(getattr(sys.modules[engines[name].module], "__version__", "?")) for name in sorted(others)
-        },
-        "instructions": {"chai": sets([] if used is None else [used.name]), **instructions},
-    }
 
 
 def _processor() -> str:
@@ -226,42 +245,6 @@ def _processor() -> str:
         lines = []
     names = [line.partition(":")[2].strip() for line in lines if line.startswith(("model name", "Model"))]
     return names[0] if names else platform.machine()
-
-
-def programs(
-    args: argparse.Namespace, engines: Mapping[str, PeerEngine], threads: int, folder: Path
-) -> list[dict[str, Any]]:
-    """Write the files of all for a batch of 1 to ``folder``, and return the programs for ``start``, for JSON."""
-    net, feeds = _loaded(args, 1)
-    shapes = {blob: feed.shape for blob, feed in feeds.items()}
-    custom = [os.path.abspath(place) for place in args.custom] or None
-    options = {"device": net.device.name, "overlay": args.overlay, "custom": custom}
-
-    def program(name: str, *files: str | Path, **more: Any) -> start.MeasuredProgram:
-        words = [json.dumps({**options, **more}), *map(str, files)]
-        return start.MeasuredProgram(f"chai, {name}", start.CHAI, words, shapes, threads)
-
-    entries = []
-    if is_compiled(args.net):
-        entries.append(program(".chai", args.net))
-    else:
-        net.forward(**feeds)
-        peers, _ = _opened(args, engines, net, feeds, threads, folder)
-        if net.overlay is not None:
-            if not net.calibrated:
-                net.calibrate(**feeds)
-            save(net, folder / "net.chai")
-            entries.append(program(".chai", folder / "net.chai"))
-        if is_onnx(args.net):
-            entries.append(program("ONNX file", os.path.abspath(args.net)))
-        else:
-            entries.append(program("Caffe files", *caffe(net.graph, folder), phase=args.phase, stages=args.stages))
-        entries += [
-            start.MeasuredProgram(peer.name, start.source(engines[peer.name].open), peer.words, shapes, threads)
-            for peer in peers
-            if not isinstance(peer.run, str)
-        ]
-    return [entry._asdict() for entry in entries]
 
 
 def started(programs: list[dict[str, Any]], threads: int, times: int, folder: Path, quiet: bool) -> dict[str, Any]:

@@ -199,7 +199,7 @@ from chai.cli import bench_measure
 def slow(*_):
     Path("measuring").touch()
     time.sleep(1800)
-bench_measure.run = slow
+bench_measure.Measurement.run = slow
 """
 
 

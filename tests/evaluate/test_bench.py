@@ -14,7 +14,7 @@ import pytest
 
 import chai
 from chai.cli.bench import ENGINES, BenchStart, _start, arguments
-from chai.cli.bench_measure import programs, started
+from chai.cli.bench_measure import Measurement, started
 from chai.evaluate.bench import rounds, start
 from chai.parser.caffemodel import write_caffemodel
 from chai.plugins.loading import load_shipped
@@ -99,7 +99,7 @@ c ReLU b -> c : include { phase: TRAIN }
     parser.add_argument("--quiet", action="store_true")
     args = parser.parse_args(words)
     args.typed = {}
-    for program in programs(args, ENGINES, 1, tmp_path):
+    for program in Measurement(args, ENGINES, 1, tmp_path).programs():
         options, *files = program["words"]
         with chai.Net(*files, **json.loads(options)) as net:
             net.forward(np.ones((1, 3, 6, 8), np.float32))
