@@ -211,11 +211,11 @@ def execute(args: argparse.Namespace) -> int:
         results.add(parts, feeds, job.net.forward(feeds))
 
     results.save()
-    if feeds is not None:
-        _measure(args, job, feeds, results.speeds)
+    if feeds is not None and (args.perf or args.perf_csv or args.trace):
+        results.measure(feeds)
     results.end(failed)
     if not args.quiet and results.count:
-        _advise(args, job, files, results.best)
+        results.advise(files)
     return 65 if failed else 0
 
 
@@ -284,22 +284,74 @@ class _Results:
                         np.lib.format.write_array(file, value)
             output.say(f"wrote {path} ({self.count} images)")
 
+    def measure(self, feeds: Mapping[str, Feed]) -> None:
+        """Time passes of a size that has run before, and save the times."""
+        args, net, passes = self.args, self.job.net, []
+        for _ in output.progress(range(args.repeat or 1), args.repeat or 1, "passes", args.quiet):
+            net.forward(feeds)
+            passes.append(net.perf)
+        perf = self.speeds.measured = summary(passes)
+        if args.perf_csv:
+            perf.write_csv(args.perf_csv)
+            output.say(f"wrote {args.perf_csv} ({len(perf.rows)} rows)")
+        if args.trace:
+            timeline.save(net.perf, args.trace)
+            output.say(f"wrote {args.trace}: open it in ui.perfetto.dev")
+
     def end(self, failed: list[inputs.Failure]) -> None:
         """Print what all images have in common."""
+        net, speeds, formats = self.job.net, self.speeds, self._formats()
+        perf = speeds.measured if self.args.perf else None
         if self.listing:
-            perf = self.speeds.measured if self.args.perf else None
             values = {
-                "network": self.job.net.name,
-                "device": self.job.net.device.name,
+                "network": net.name,
+                "device": net.device.name,
                 "preprocess": inputs.describe(self.job),
-                "ms_per_image": self.speeds.ms_per_image,
+                "ms_per_image": speeds.ms_per_image,
                 "failed": failed,
-                "formats": _formats(self.job, self.speeds),
+                "formats": formats,
                 "perf": perf.to_json() if perf is not None else None,
             }
             self.listing.end(values)
         elif self.count:
-            _report(self.args, self.job, self.speeds)
+            line = f"{net.name}   device {net.device.name}   {speeds}"
+            if formats is not None and net.basis is not None:
+                share = 100 * formats["saturated"] / max(1, formats["converted"])
+                cure = f"; better: {formats['cure']}" if formats["cure"] else ""
+                line += f"   formats from {net.basis.source}, {share:.2g} % saturated{cure}"
+            output.result(line)
+            if perf is not None:
+                for table in perf.tables():
+                    output.table(table.head, table.rows, table.align)
+                    output.result("")
+                output.result(perf.throughput())
+                output.say(*perf.text().removesuffix("\n").split("\n"))
+
+    def _formats(self) -> MeasuredFormats | None:
+        """Return the basis of measured formats and how often they saturated; None for those that the network brings."""
+        if (basis := self.job.net.basis) is None:
+            return None
+        converted, saturated = self.speeds.codes
+        return {
+            "images": basis.images,
+            "margin": basis.margin,
+            "bits": basis.bits,
+            "scheme": basis.scheme,
+            "converted": converted,
+            "saturated": saturated,
+            "cure": CURE if saturated or basis.advice else None,
+        }
+
+    def advise(self, files: list[Path]) -> None:
+        """Print hints about the next step."""
+        pictures = any(file.suffix.lower() != ".npy" for file in files)
+        if pictures and not self.job.preprocess.chosen and self.best and min(self.best) < UNSURE:
+            output.say("hint: the answer is unsure and no preprocessing was given; most networks need their mean:")
+            output.say("      --mean 104,117,123 --resize 256x256, or a .toml next to the prototxt")
+        if not self.job.labels and self.best:
+            output.say("next: --labels FILE names the classes; --perf shows where the time goes")
+        elif not self.args.perf:
+            output.say(f"next: chai run {self.args.net} ... --perf   shows where the time goes")
 
 
 def _entries(blobs: Mapping[str, list[Array]]) -> Iterator[tuple[str, Array]]:
@@ -309,66 +361,3 @@ def _entries(blobs: Mapping[str, list[Array]]) -> Iterator[tuple[str, Array]]:
             yield name, np.concatenate([*map(np.atleast_1d, values)])
         else:
             yield from ((f"{name}[{i}]", value) for i, value in enumerate(values))
-
-
-def _measure(args: argparse.Namespace, job: inputs.LoadedNetwork, feeds: Mapping[str, Feed], speeds: Speeds) -> None:
-    """Time passes of a size that has run before, and save the times, if any option asks for them."""
-    if not (args.perf or args.perf_csv or args.trace):
-        return
-    passes = []
-    for _ in output.progress(range(args.repeat or 1), args.repeat or 1, "passes", args.quiet):
-        job.net.forward(feeds)
-        passes.append(job.net.perf)
-    perf = speeds.measured = summary(passes)
-    if args.perf_csv:
-        perf.write_csv(args.perf_csv)
-        output.say(f"wrote {args.perf_csv} ({len(perf.rows)} rows)")
-    if args.trace:
-        timeline.save(job.net.perf, args.trace)
-        output.say(f"wrote {args.trace}: open it in ui.perfetto.dev")
-
-
-def _report(args: argparse.Namespace, job: inputs.LoadedNetwork, speeds: Speeds) -> None:
-    output.result(f"{job.net.name}   device {job.net.device.name}   {speeds}{_saturation(job, speeds)}")
-    if args.perf and (perf := speeds.measured) is not None:
-        for table in perf.tables():
-            output.table(table.head, table.rows, table.align)
-            output.result("")
-        output.result(perf.throughput())
-        output.say(*perf.text().removesuffix("\n").split("\n"))
-
-
-def _formats(job: inputs.LoadedNetwork, speeds: Speeds) -> MeasuredFormats | None:
-    """Return what measured formats are based on and how often they saturated; None for those that the network brings."""
-    if (basis := job.net.basis) is None:
-        return None
-    converted, saturated = speeds.codes
-    return {
-        "images": basis.images,
-        "margin": basis.margin,
-        "bits": basis.bits,
-        "scheme": basis.scheme,
-        "converted": converted,
-        "saturated": saturated,
-        "cure": CURE if saturated or basis.advice else None,
-    }
-
-
-def _saturation(job: inputs.LoadedNetwork, speeds: Speeds) -> str:
-    basis, formats = job.net.basis, _formats(job, speeds)
-    if basis is None or formats is None:
-        return ""
-    share = 100 * formats["saturated"] / max(1, formats["converted"])
-    cure = f"; better: {formats['cure']}" if formats["cure"] else ""
-    return f"   formats from {basis.source}, {share:.2g} % saturated{cure}"
-
-
-def _advise(args: argparse.Namespace, job: inputs.LoadedNetwork, files: list[Path], tops: list[float]) -> None:
-    pictures = any(file.suffix.lower() != ".npy" for file in files)
-    if pictures and not job.preprocess.chosen and tops and min(tops) < UNSURE:
-        output.say("hint: the answer is unsure and no preprocessing was given; most networks need their mean:")
-        output.say("      --mean 104,117,123 --resize 256x256, or a .toml next to the prototxt")
-    if not job.labels and tops:
-        output.say("next: --labels FILE names the classes; --perf shows where the time goes")
-    elif not args.perf:
-        output.say(f"next: chai run {args.net} ... --perf   shows where the time goes")
