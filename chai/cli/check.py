@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from math import inf, isnan, nan
+from math import inf
 from pathlib import Path
 from typing import TypedDict
 
@@ -41,6 +41,7 @@ EPILOG = """examples:
 
 exit code 1: a layer is below --bound, or fewer images than --agreement keep their class"""
 AGREEMENT, ENOUGH = 0.97, 10  # default goal, and the images it needs to be significant
+_DECIBELS = partial(options.number, f"decibels, e.g. {BOUND_DB:g}", -inf, inf)
 CUT_OFF = 0.1  # percent of saturated values worth reporting
 
 
@@ -94,7 +95,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.preprocessing(parser)
     options.execution(parser, device=False)
     group = section(parser, "goals")
-    option(group, "--bound DB", f"minimum SQNR of a layer (default: {BOUND_DB:g} dB)", type=_decibels, default=BOUND_DB)
+    option(group, "--bound DB", f"minimum SQNR of a layer (default: {BOUND_DB:g} dB)", type=_DECIBELS, default=BOUND_DB)
     option(
         group,
         "--agreement SHARE",
@@ -134,7 +135,9 @@ def execute(args: argparse.Namespace) -> int:
     failed: list[inputs.Failure] = []
     report = _compared(args, job, files, failed)
     goal = args.agreement if args.agreement is not None else AGREEMENT if report.images >= ENOUGH else 0.0
-    missed = _missed(report, goal)
+    missed = worst.below(report)
+    if report.agreement is not None and report.agreement < goal:
+        missed.append(f"top-1 agreement below {100 * goal:g} %")
     content = Check(
         **report.to_json(), agreement_goal=goal, preprocess=inputs.describe(job), failed=failed, ok=not missed
     )
@@ -154,16 +157,6 @@ def execute(args: argparse.Namespace) -> int:
     return 1 if missed else 65 if failed else 0
 
 
-def _decibels(text: str) -> float:
-    try:
-        bound = float(text)
-    except ValueError:
-        bound = nan
-    if isnan(bound):
-        raise argparse.ArgumentTypeError(f"{text!r}: expected decibels, e.g. {BOUND_DB:g}")
-    return bound
-
-
 def _compared(
     args: argparse.Namespace, job: inputs.LoadedNetwork, files: list[Path], failed: list[inputs.Failure]
 ) -> Report:
@@ -178,14 +171,6 @@ def _compared(
     if report.agreement is None:
         refuse(args, ("agreement",), f"for {args.net}: none of its outputs are scores of classes")
     return report
-
-
-def _missed(report: Report, goal: float) -> list[str]:
-    """Return a sentence for each goal that was missed."""
-    missed = worst.below(report)
-    if report.agreement is not None and report.agreement < goal:
-        missed.append(f"top-1 agreement below {100 * goal:g} %")
-    return missed
 
 
 def _formats(args: argparse.Namespace, report: Report) -> str:

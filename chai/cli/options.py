@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from functools import partial
+from math import nan
 from pathlib import Path
 from typing import Any
 
@@ -132,7 +133,7 @@ def preprocessing(parser: argparse.ArgumentParser, fast_decode: bool = False) ->
     option(means, "--mean-file FILE", "mean image to subtract: .npy or .binaryproto", type=Path)
     option(group, "--raw-scale S", "range of pixels: 0 to S (default: 255)", type=float)
     scale = "factor after mean subtraction (default: 1); S,S,S is one per channel"
-    option(group, "--scale S", scale, type=_scale)
+    option(group, "--scale S", scale, type=lambda text: numbers if len(numbers := _numbers(text)) > 1 else numbers[0])
     if fast_decode:
         option(
             group,
@@ -298,20 +299,18 @@ def count(text: str, least: int = 1) -> int:
     return int(text)
 
 
-def fraction(text: str) -> float:
-    """Return the number from 0 to 1 that ``text`` spells, for argparse."""
+def number(expected: str, least: float, most: float, text: str) -> float:
+    """Return the number from ``least`` to ``most`` that ``text`` spells, for argparse; ``expected`` says so in words."""
     try:
         value = float(text)
     except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a number from 0 to 1")
+        value = nan
+    if not least <= value <= most:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected {expected}")
     return value
 
 
-def _scale(text: str) -> float | tuple[float, ...]:
-    numbers = _numbers(text)
-    return numbers[0] if len(numbers) == 1 else numbers
+fraction = partial(number, "a number from 0 to 1", 0, 1)
 
 
 def _numbers(text: str) -> tuple[float, ...]:
