@@ -93,7 +93,8 @@ def execute(args: argparse.Namespace) -> int:
     ms = inputs.latency(net, data[:1])
     labels = net.card.labels
     shown = [truth.index(digit) for digit in range(len(labels))]
-    drawn = [(images.read(files[i]), _caption(answers[i], labels), answers[i].says == answers[i].truth) for i in shown]
+    captions = [f"says {labels[one.says]}  {one.p:.3f}\nis   {one.truth}" for one in answers]
+    drawn = [(images.read(files[i]), captions[i], answers[i].says == answers[i].truth) for i in shown]
     contact_sheet(args.output, drawn, 5, f"chai demo: {right} of {len(answers)} held-back digits right")
     answer = Demo(net.name, net.device.name, right, right_in_float, len(answers), ms, str(args.output), answers)
     if args.json:
@@ -130,7 +131,3 @@ def _row(image: DemoImage, probabilities: Array, labels: Sequence[str]) -> list[
     best = np.argsort(-probabilities)[:2]
     answers = (cell for answer in best for cell in (labels[answer], f"{probabilities[answer]:.3f}"))
     return [image.file, str(image.truth), *answers]
-
-
-def _caption(image: DemoImage, labels: Sequence[str]) -> str:
-    return f"says {labels[image.says]}  {image.p:.3f}\nis   {image.truth}"

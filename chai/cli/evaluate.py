@@ -199,7 +199,9 @@ def execute(args: argparse.Namespace) -> int:
     truth = _truth(args, job, prepared.labels, todo, named)
     if not args.json:
         output.result(inputs.header(args, prepared))
-        output.result(_described(job.output))
+        words = {"scores": "class scores", "boxes": "boxes", "map": "a map"}[job.output.kind]
+        classes = "" if job.output.classes is None else f", {job.output.classes} classes"
+        output.result(f"output {job.output.blob}: {words}{classes}")
     records, lost = _run(args, job, todo)
     failed: list[inputs.Failure] = [
         {"file": named[r["image"]], "error": r["error"]} for r in sorted(lost, key=lambda r: int(r["image"]))
@@ -229,13 +231,6 @@ def execute(args: argparse.Namespace) -> int:
         if not args.quiet and not first.known:
             output.say(f"next: {_TRUTH[job.output.kind]} says which answers are right")
     return 65 if failed else 0
-
-
-def _described(evaluated: Output) -> str:
-    """Describe the evaluated output in one line."""
-    words = {"scores": "class scores", "boxes": "boxes", "map": "a map"}[evaluated.kind]
-    classes = "" if evaluated.classes is None else f", {evaluated.classes} classes"
-    return f"output {evaluated.blob}: {words}{classes}"
 
 
 def _truth(args: argparse.Namespace, job: Job, labels: Sequence[str], todo: list[Place], named: list[str]) -> Truth:

@@ -109,10 +109,14 @@ def _input(args: argparse.Namespace, net: Net, files: list[Path], alone: bool) -
             hint="use chai.Net(...).forward(...) from Python",
         )
     blob = net.inputs[0]
-    shape = net.shapes.get(blob) or _shape_of(files, blob)
-    if not net.shapes:
-        net.reshape(**{blob: shape})
-    return blob, shape
+    if not net.shapes:  # the prototxt leaves it open
+        if not all(file.suffix == ".npy" for file in files):
+            raise UsageError(
+                f"the prototxt does not say the size of input {blob!r}", hint=f"--shape {blob}=1x3x224x224"
+            )
+        shape = npy.mapped(files[0]).shape
+        net.reshape(**{blob: shape if len(shape) == 4 else (1, *shape)})
+    return blob, net.shapes[blob]
 
 
 def tell_kernels() -> None:
@@ -163,7 +167,7 @@ def _compare_labels(net: Net, labels: Sequence[str], path: Path) -> None:
     numbers = {
         name: max(shape[1:])
         for name, shape in net.shapes.items()
-        if name in net.outputs and kind_of(net, name) == "scores" and _is_row(shape)
+        if name in net.outputs and kind_of(net, name) == "scores" and prod(shape[1:]) == max(shape[1:], default=0) > 1
     }
     backgrounds = 0
     for name in net.outputs:
@@ -177,11 +181,6 @@ def _compare_labels(net: Net, labels: Sequence[str], path: Path) -> None:
         )
 
 
-def _is_row(shape: Shape) -> bool:
-    """Return True for a blob with one row of several numbers per image."""
-    return len(shape) > 1 and prod(shape[1:]) == max(shape[1:]) > 1
-
-
 def no_weights(args: argparse.Namespace) -> UsageError:
     """Return the error for a missing caffemodel; the hint is where published ones are, else what does without."""
     rest = {"chai compile": "-o NET.chai", "chai evaluate": "--images", "chai quantize": "--calibration"}
@@ -190,14 +189,6 @@ def no_weights(args: argparse.Namespace) -> UsageError:
         f"no weights: {args.prog} {args.net} WEIGHTS.caffemodel {rest.get(args.prog, '-i')} ...",
         hint=how_to_get(args.net) or otherwise,
     )
-
-
-def _shape_of(files: list[Path], blob: str) -> Shape:
-    """Return the size of an input that the prototxt leaves open: that of a .npy. Raises UsageError for images."""
-    if all(f.suffix == ".npy" for f in files):
-        shape = npy.mapped(files[0]).shape
-        return shape if len(shape) == 4 else (1, *shape)
-    raise UsageError(f"the prototxt does not say the size of input {blob!r}", hint=f"--shape {blob}=1x3x224x224")
 
 
 def calibrate(args: argparse.Namespace, job: LoadedNetwork) -> None:

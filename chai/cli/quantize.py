@@ -197,7 +197,15 @@ def execute(args: argparse.Namespace) -> int:
     if card is not None:
         card.write()
     outcome = verdict(result, path, weights, **shared)
-    _report(args, outcome, inputs.describe(job), failed)
+    below = worst.names(outcome.check)
+    content = Quantize(**outcome.to_json(), below_bound=below, preprocess=inputs.describe(job), failed=failed)
+    if args.json:
+        output.as_json(content)
+    else:
+        _print(outcome)
+    if args.html:
+        _save_page(args, outcome, content)
+    worst.warn(outcome.check)
     if card is not None and card.news:
         output.say(card.news)
     output.say(f"wrote {result.caffemodel if card is None else f'{result.prototxt} and {result.caffemodel.name}'}")
@@ -239,18 +247,6 @@ def _settings(args: argparse.Namespace) -> dict[str, Any]:
         "scheme": options.scheme(args),
         **{name: getattr(args, name) for name in ("effort", "judge", "limit", "seed", "journal", "restart", "chaidnn")},
     }
-
-
-def _report(args: argparse.Namespace, outcome: Verdict, preprocess: str, failed: list[inputs.Failure]) -> None:
-    below = worst.names(outcome.check)
-    content = Quantize(**outcome.to_json(), below_bound=below, preprocess=preprocess, failed=failed)
-    if args.json:
-        output.as_json(content)
-    else:
-        _print(outcome)
-    if args.html:
-        _save_page(args, outcome, content)
-    worst.warn(outcome.check)
 
 
 class _Card:

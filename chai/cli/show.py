@@ -231,7 +231,10 @@ def _lines(view: NetworkView) -> Iterator[Line]:
     """Yield the lines about a network, most important first."""
     content = view.content
     if view.net is None:
-        yield from _totals(content)
+        macs, parameters = total(r.macs for r in content.layers), total(r.parameters for r in content.layers)
+        custom = sum(row.engine == "custom" for row in content.layers)
+        words = f"{len(content.layers)} layers, {macs} MACs, {parameters} parameters"
+        yield "summary", words + (f", {custom} custom" if custom else ""), []
     else:
         yield "summary", summary(view.net, content.layers), []
         if content.compiled:
@@ -253,13 +256,6 @@ def _lines(view: NetworkView) -> Iterator[Line]:
             yield "?", f"the file does not say the size of input {blob}", []
     for note in content.notes:
         yield "note", note, []
-
-
-def _totals(content: Show) -> Iterator[Line]:
-    macs, parameters = total(r.macs for r in content.layers), total(r.parameters for r in content.layers)
-    custom = sum(row.engine == "custom" for row in content.layers)
-    words = f"{len(content.layers)} layers, {macs} MACs, {parameters} parameters"
-    yield "summary", words + (f", {custom} custom" if custom else ""), []
 
 
 def _plan_lines(view: NetworkView, net: Net) -> Iterator[Line]:

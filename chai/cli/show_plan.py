@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 from ..codegen.compile import executable, footprint
 from ..net import Net
 from ..offload.cost import SegmentCost, costs
@@ -12,7 +10,6 @@ from ..overlay.host_model import HostModel
 from ..report.host_speed import host_speed
 from ..report.host_work import host_work
 from ..report.layer_rows import placed
-from ..tasks import Task
 from ..tasks.conv import Conv
 from .show_content import CostRow, NetworkView, Show, of_graph
 
@@ -38,7 +35,9 @@ def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None
     first = net.shapes[net.inputs[0]]
     picture = len(first) == 4 and first[1] in (1, 3)
     fpga_ms = cycles / per_second * 1000
-    tasks = [*_by_task(net)]
+    names = {layer.name for layer in net.offload.graph.layers}
+    # each Task with the layers that it runs, without fused ones; the first of several has the cycles
+    tasks = [(task, [name for name in task.origin if name in names]) for step in steps for task in step.tasks]
     content = Show(
         network=net.name,
         file=file,
@@ -64,7 +63,7 @@ def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None
         modelled_fps=per_second / cycles * net.batch if cycles else 0.0,
         modelled_fps_batch_1=per_second / alone if alone else 0.0,
         host=host_speed(model, host_work(net.offload, chains), net.batch, fpga_ms, picture) if model else None,
-        costs=None if model is None else [_row(cost) for cost in estimates],
+        costs=None if model is None else [*map(_row, estimates)],
         activation_bytes={"peak": memory.activations, "total": memory.apart},
         constant_bytes=memory.constants,
     )
@@ -74,11 +73,3 @@ def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None
 def _row(cost: SegmentCost) -> CostRow:
     layers = [layer.name for layer in cost.layers]
     return {"layers": layers, "fpga_ms": [*cost.fpga], "around_ms": [*cost.around], "host_ms": [*cost.instead]}
-
-
-def _by_task(net: Net) -> Iterator[tuple[Task, list[str]]]:
-    """Yield each Task with the layers that it runs, without fused ones; the first of several has the cycles."""
-    names = {layer.name for layer in net.offload.graph.layers}
-    for segment in net.schedule.segments:
-        for task in segment.tasks:
-            yield task, [name for name in task.origin if name in names]

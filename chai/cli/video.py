@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from ..errors import ChaiError, UsageError
 from ..frames.playing import Step, Video, VideoFrame, VideoResult
@@ -20,9 +20,6 @@ from . import inputs, output
 from .answers import Answers, BlobAnswer, BoxesAnswer, MapAnswer, ScoresAnswer, answers_of
 from .drawing import drawn, labelled_box
 from .parsing import refuse
-
-if TYPE_CHECKING:
-    from PIL.Image import Image
 
 GRACE = 0.3  # seconds that a step of the network has to end after Ctrl-C; the files are whole by then
 QUALITY = 80  # of the JPEGs of --view
@@ -155,12 +152,10 @@ class _Show:
             self.out.add(image, frame.seconds)
             self.written += 1
         if self.view is not None:
-            self.view.show(drawing.jpeg(self._captioned(image), QUALITY))
-
-    def _captioned(self, image: Image) -> Image:
-        counts = self.video.counts
-        first = f"{counts.rate:.1f} frames/s   {counts.dropped} dropped of {counts.read}"
-        return drawing.with_lines(image, [(first, None), (self._times(), None)])
+            counts = self.video.counts
+            first = f"{counts.rate:.1f} frames/s   {counts.dropped} dropped of {counts.read}"
+            captioned = drawing.with_lines(image, [(first, None), (self._times(), None)])
+            self.view.show(drawing.jpeg(captioned, QUALITY))
 
     def _times(self) -> str:
         return "   ".join(f"{step.lane} {step.ms:.1f} ms" for step in self.video.counts.steps)

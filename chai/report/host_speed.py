@@ -69,7 +69,10 @@ def host_speed(model: HostModel, work: Sequence[HostWork], images: int, fpga_ms:
     counted = [one for one in work if one not in left_out]
     parts = dict.fromkeys(PARTS, 0.0)
     for one in counted:
-        parts[part_of(one)] += model.amount(one.group, one.kind, one.counts)
+        part = one.kind.split()[0] if one.group == "conversions" else "host layers"
+        if one.group == "driver":
+            part = next(name for name, kinds in PARTS.items() if one.kind in kinds)
+        parts[part] += model.amount(one.group, one.kind, one.counts)
     driver = [one for one in work if one.group == "driver"]  # a layer's type may have any name
     overlay = sum(model.amount(one.group, one.kind, one.counts) for one in driver if one.kind in OF_THE_OVERLAY)
     host = sum(parts.values()) - overlay
@@ -104,13 +107,6 @@ def host_speed(model: HostModel, work: Sequence[HostWork], images: int, fpga_ms:
         "guessed": [one.name for one in counted if one.group == "layers" and not model.knows(one.group, one.kind)],
         "left_out": [one.name for one in left_out],
     }
-
-
-def part_of(one: HostWork) -> str:
-    """Return the part of a pass that a step belongs to."""
-    if one.group == "conversions":
-        return one.kind.split()[0]
-    return "host layers" if one.group == "layers" else next(part for part, kinds in PARTS.items() if one.kind in kinds)
 
 
 def _rate(images: int, ms: float) -> float:

@@ -64,7 +64,28 @@ class LayerRow:
 
 def described(graph: Graph, shapes: Mapping[str, Shape]) -> list[LayerRow]:
     """Return a row for every layer of a graph without a plan. ``shapes`` has the known shapes of blobs."""
-    return [_described(graph, layer, shapes) for layer in graph.layers]
+    rows = []
+    for layer in graph.layers:
+        tops = [t for t in layer.tops if not layer.source or t in graph.inputs]  # an unused label is no top
+        complete = shapes.keys() >= {*layer.bottoms, *tops}
+        reads, writes = (tuple(shapes[b] for b in blobs) if complete else () for blobs in (layer.bottoms, tops))
+        parameters = None
+        if complete and not layer.on_device:  # a compiled layer exists only as Tasks
+            parameters = 0 if layer.source else sum(map(prod, layer.weight_shapes(*reads)))
+        row = LayerRow(
+            name=layer.name,
+            type=layer.type,
+            bottoms=tuple(map(graph.caffe_name, layer.bottoms)),
+            tops=tuple(map(graph.caffe_name, layer.tops)),
+            shapes=tuple(shapes.get(t) for t in tops),
+            macs=layer.macs(reads, writes) if complete and not layer.on_device else None,
+            parameters=parameters,
+            engine="input" if layer.source else layer.engine,
+            defined=layer.defined,
+            implementation=layer.implementation(reads) if complete else None,
+        )
+        rows.append(row)
+    return rows
 
 
 def placed(net: Network, segments: Sequence[HostBlobs] = ()) -> list[LayerRow]:
@@ -152,28 +173,6 @@ def total(values: Iterable[int | None]) -> str:
     """Return a sum as text; "?" if a summand is unknown."""
     parts = list(values)
     return "?" if None in parts else quantity(sum(filter(None, parts)))
-
-
-def _described(graph: Graph, layer: Layer, shapes: Mapping[str, Shape]) -> LayerRow:
-    """Return a row with the fields that need no plan."""
-    tops = [t for t in layer.tops if not layer.source or t in graph.inputs]  # an unused label is no top
-    complete = shapes.keys() >= {*layer.bottoms, *tops}
-    reads, writes = (tuple(shapes[b] for b in blobs) if complete else () for blobs in (layer.bottoms, tops))
-    parameters = None
-    if complete and not layer.on_device:  # a compiled layer exists only as Tasks
-        parameters = 0 if layer.source else sum(map(prod, layer.weight_shapes(*reads)))
-    return LayerRow(
-        name=layer.name,
-        type=layer.type,
-        bottoms=tuple(map(graph.caffe_name, layer.bottoms)),
-        tops=tuple(map(graph.caffe_name, layer.tops)),
-        shapes=tuple(shapes.get(t) for t in tops),
-        macs=layer.macs(reads, writes) if complete and not layer.on_device else None,
-        parameters=parameters,
-        engine="input" if layer.source else layer.engine,
-        defined=layer.defined,
-        implementation=layer.implementation(reads) if complete else None,
-    )
 
 
 def _shapes(net: Network) -> dict[str, Shape]:

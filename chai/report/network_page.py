@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..graph import Graph, Layer
 from ..offload.schedule import Conversion, DeviceStep, HostStep
@@ -23,6 +23,7 @@ LEGEND = {
     "unpack": "the overlay's codes to float32",
     "-": "runs nowhere: a pass took it out",
 }
+Picture = tuple[list[Node], list[tuple[int, int]]]  # boxes in topological order, and edges between them
 _STYLE = (
     "svg.graph{max-width:none}.edge{fill:none;stroke:var(--text);stroke-opacity:.55}svg .box{fill:var(--back)}"
     "body{max-width:none}svg .none,.legend .none{fill:var(--faint);background:var(--faint)}"
@@ -38,13 +39,14 @@ _STYLE = (
 
 def html(title: str, facts: Mapping[str, str], picture: Picture, table: Table, data: Mapping[str, Any]) -> str:
     """Return the page: facts, the picture with its legend, the table of layers, and ``data`` as JSON."""
-    engines = {box.engine for box in picture.boxes}
+    boxes, edges = picture
+    engines = {box.engine for box in boxes}
     entries = "".join(
         f'<li><i class="{name if name in COLOURS else "none"}"></i>{text(name)}: {text(words)}'
         for name, words in LEGEND.items()
         if name in engines
     )
-    drawing = svg(picture.boxes, picture.edges).replace("<svg ", '<svg class="graph" ', 1)
+    drawing = svg(boxes, edges).replace("<svg ", '<svg class="graph" ', 1)
     body = [
         f'<h2>Layers and where they run</h2>\n<ul class="legend">{entries}</ul>\n<div class="wide">{drawing}</div>',
         f'<h2>All layers</h2>\n<div class="wide">{markup(table)}</div>',
@@ -52,16 +54,10 @@ def html(title: str, facts: Mapping[str, str], picture: Picture, table: Table, d
     return page.document(title, facts, body, data, _STYLE)
 
 
-class Picture(NamedTuple):
-    """Boxes in topological order, and edges between them."""
-
-    boxes: list[Node]
-    edges: list[tuple[int, int]]
-
-
 def picture(graph: Graph, rows: Sequence[LayerRow], net: Network | None) -> Picture:
     """Return boxes and edges for a graph's layers; with a plan, also for the conversions of its schedule."""
-    boxes, edges = drawn = Picture([], [])
+    boxes: list[Node] = []
+    edges: list[tuple[int, int]] = []
     crossing = Crossing(net) if net is not None and net.overlay is not None else None
     writer: dict[str, int] = {}  # blob -> number of the box that writes it
     converted: dict[Conversion, tuple[int, int | None]] = {}  # numbers of its box and of the writer's box
@@ -84,11 +80,13 @@ def picture(graph: Graph, rows: Sequence[LayerRow], net: Network | None) -> Pict
                 sources.append(above)
         edges += [(source, len(boxes)) for source in dict.fromkeys(sources)]
         writer.update(dict.fromkeys(layer.tops, len(boxes)))
-        boxes.append(_box(row))
+        note = row.reason or (row.format if row.engine == "fpga" else "runs nowhere" if row.engine == "-" else None)
+        note = "if its sums fit the accumulator" if row.sum_open else note
+        boxes.append(Node(row.name, f"{row.type} {sizes(row)}", row.engine, note or ""))
     if crossing:
         for step in crossing.steps:
             convert(crossing, step, writer.get(step.blob))  # outputs of the network, which no layer reads
-    return drawn
+    return boxes, edges
 
 
 class Crossing:
@@ -128,10 +126,3 @@ class Crossing:
         while (layer := writers.get(blob)) is not None and layer.name not in runs_as and layer.bottoms:
             blob = layer.bottoms[0]
         return runs_as.get(layer.name) if layer is not None else None
-
-
-def _box(row: LayerRow) -> Node:
-    note = row.reason or (row.format if row.engine == "fpga" else "runs nowhere" if row.engine == "-" else None)
-    if row.sum_open:
-        note = "if its sums fit the accumulator"
-    return Node(row.name, f"{row.type} {sizes(row)}", row.engine, note or "")

@@ -228,17 +228,17 @@ def test_a_box_of_a_conversion_is_between_writer_and_reader(tmp_path: Path) -> N
         with chai.Net(name, device="null") as net:
             net.plan()
             rows = placed(net)
-            drawn = picture(net.graph, rows, net)
+            boxes, edges = picture(net.graph, rows, net)
         below: dict[int, list[int]] = {}
-        for first, second in drawn.edges:
+        for first, second in edges:
             assert first < second
             below.setdefault(first, []).append(second)
         on_device = {"fpga": True, "host": False, "custom": False, "input": False, "pack": True, "unpack": False}
-        for number, box in enumerate(drawn.boxes):
+        for number, box in enumerate(boxes):
             if box.engine == "-":
                 continue
             for other in below.get(number, []):
-                reader = drawn.boxes[other]
+                reader = boxes[other]
                 if reader.engine == "-":
                     continue
                 expected = {"pack": False, "unpack": True}.get(reader.engine, on_device[reader.engine])
