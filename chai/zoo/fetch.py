@@ -135,106 +135,147 @@ def fetch(published: Published, folder: Path, *, force: bool = False, tell: Tell
                     hint="--force fetches the published one in its place",
                 )
             return target
-        _fetch(published, target, tell)
+        _Download(published, target, tell).run()
     return target
 
 
-def _fetch(published: Published, target: Path, tell: Tell | None) -> None:
-    reasons: list[str] = []
-    opener = _opener()
-    for url in published.urls:
-        if reasons:
-            log.warning("%s; trying the next address", reasons[-1])
-        reason = _fetch_from(url, published, target, opener, tell)
-        if not reason:
-            return
-        reasons.append(f"{url}: {reason}")
-    known = f" ({published.describe()})" if published.describe() else ""
-    raise FetchError(
-        f"{published.file} could not be fetched: " + "; ".join(reasons),
-        hint="is there a network, and do http_proxy and https_proxy name the right proxy? "
-        f"Or place the file at {target}{known}",
-    )
+class _Download:
+    """A file on its way: NAME.part, and NAME.part.json with the address and the version of the file that its bytes are from."""
 
+    def __init__(self, published: Published, target: Path, tell: Tell | None) -> None:
+        self.published, self.target, self.tell = published, target, tell
+        self.path = target.with_name(target.name + ".part")
+        self.note = target.with_name(target.name + ".part.json")
+        self.opener = _opener()
 
-def _fetch_from(url: str, published: Published, target: Path, opener: OpenerDirector, tell: Tell | None) -> str:
-    """Return why the download from one address failed, or "" if it succeeded."""
-    part = _PartialFile(target)
-    try:
-        _receive_all(url, part, published, opener, tell)
-        _check(part, published, target)
-    except (_Again, _Refused) as error:
-        return str(error)
-    except KeyboardInterrupt:  # the user does not want it; a part after a lost connection or a kill stays
-        part.drop()
-        raise
-    part.finish()
-    return ""
-
-
-def _receive_all(url: str, part: _PartialFile, published: Published, opener: OpenerDirector, tell: Tell | None) -> None:
-    """Receive all bytes into the part, with as many connections as needed."""
-    fruitless = 0
-    for connection in range(1, CONNECTIONS + 1):
-        before = part.begun(url)[0]
-        try:
-            if before != published.size:
-                _receive(url, part, published, opener, tell)
-            return
-        except _Again as error:
-            log.info("%s: %s", url, error)
-            fruitless = 0 if part.begun(url)[0] > before else fruitless + 1
-            if fruitless == TRIES or connection == CONNECTIONS:
+    def run(self) -> None:
+        """Receive the file from the first address that serves it. Raises FetchError if none does."""
+        reasons: list[str] = []
+        for url in self.published.urls:
+            if reasons:
+                log.warning("%s; trying the next address", reasons[-1])
+            try:
+                self._receive_all(url)
+                self._finish()
+                return
+            except (_Again, _Refused) as error:
+                reasons.append(f"{url}: {error}")
+            except KeyboardInterrupt:  # the user does not want it; a part after a lost connection or a kill stays
+                self._drop()
                 raise
-        sleep(PAUSE * 2**fruitless)
+        known = f" ({self.published.describe()})" if self.published.describe() else ""
+        raise FetchError(
+            f"{self.published.file} could not be fetched: " + "; ".join(reasons),
+            hint="is there a network, and do http_proxy and https_proxy name the right proxy? "
+            f"Or place the file at {self.target}{known}",
+        )
 
+    def begun(self, url: str) -> tuple[int, str]:
+        """Return the number of bytes to resume from and their validator; (0, "") if there are none from this address."""
+        try:
+            note = json.loads(self.note.read_text("utf-8"))
+            if note["url"] == url and isinstance(note["validator"], str) and note["validator"]:
+                return self.path.stat().st_size, note["validator"]
+        except (OSError, ValueError, KeyError, TypeError):
+            pass  # no note, or not a valid one
+        return 0, ""
 
-def _receive(url: str, part: _PartialFile, published: Published, opener: OpenerDirector, tell: Tell | None) -> None:
-    """Receive over one connection. Raises _Again if a retry can resume, or start over because the part was dropped."""
-    have, validator = part.begun(url)
-    with _answer(url, have, validator, part, opener) as response:
-        start, total = _extent(response, have, validator, part)
-        bound = published.size or limits().weight_bytes
-        if total is not None and (total > bound or published.size not in (None, total)):
-            raise _Refused(f"a file of {total:,} bytes, expected {'' if published.size else 'at most '}{bound:,}")
-        with part.write(url, _validator(response), start) as file:
-            done = start
-            while piece := _read(response):
-                done += len(piece)
-                if done > (bound if total is None else total):
-                    raise _Refused(f"more than the {bound if total is None else total:,} bytes expected")
-                file.write(piece)
-                if tell:
-                    tell(done, total or published.size)
-        if done < (total or published.size or 0):
-            raise _Again(f"the connection ended after {done:,} of {total or published.size:,} bytes")
+    def _drop(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self.note.unlink(missing_ok=True)
 
+    def _finish(self) -> None:
+        """Give the part the file's name, or that of a wrong one."""
+        name, present = self.published.algorithm, digest(self.path, algorithm=self.published.algorithm)
+        if present != self.published.digest:
+            aside = self.target.with_name(self.target.name + ".wrong")
+            os.replace(self.path, aside)
+            self._drop()
+            raise _Refused(f"its {name} is {present}, published is {self.published.digest}; kept as {aside.name}")
+        os.replace(self.path, self.target)
+        self.note.unlink(missing_ok=True)
 
-@contextmanager
-def _answer(url: str, have: int, validator: str, part: _PartialFile, opener: OpenerDirector) -> Iterator[HTTPResponse]:
-    from http.client import HTTPException
-    from socket import gaierror
-    from ssl import SSLError
-    from urllib.error import HTTPError, URLError
-    from urllib.request import Request
+    def _receive_all(self, url: str) -> None:
+        """Receive all bytes into the part, with as many connections as needed."""
+        fruitless = 0
+        for connection in range(1, CONNECTIONS + 1):
+            before = self.begun(url)[0]
+            try:
+                if before != self.published.size:
+                    self._receive(url)
+                return
+            except _Again as error:
+                log.info("%s: %s", url, error)
+                fruitless = 0 if self.begun(url)[0] > before else fruitless + 1
+                if fruitless == TRIES or connection == CONNECTIONS:
+                    raise
+            sleep(PAUSE * 2**fruitless)
 
-    headers = {"User-Agent": "chai", "Accept-Encoding": "identity"}
-    if have:
-        headers |= {"Range": f"bytes={have}-", "If-Range": validator}
-    try:
-        response = opener.open(Request(url, headers=headers), timeout=TIMEOUT)
-    except HTTPError as error:
-        error.close()
-        if error.code == 416:  # the part is longer than the server's file
-            part.drop()
-        again = error.code in _RETRY or error.code == 416
-        raise (_Again if again else _Refused)(f"HTTP status {error.code} {error.reason}") from error
-    except (HTTPException, OSError, ValueError) as error:
-        reason = error.reason if isinstance(error, URLError) else error
-        hopeless = isinstance(reason, (ValueError, gaierror, SSLError, ConnectionRefusedError))
-        raise (_Refused if hopeless else _Again)(str(reason) or type(reason).__name__) from error
-    with response:
-        yield response
+    def _receive(self, url: str) -> None:
+        """Receive over one connection. Raises _Again if a retry can resume, or start over because the part was dropped."""
+        have, validator = self.begun(url)
+        size = self.published.size
+        with self._answer(url, have, validator) as response:
+            start, total = self._extent(response, have, validator)
+            bound = size or limits().weight_bytes
+            if total is not None and (total > bound or size not in (None, total)):
+                raise _Refused(f"a file of {total:,} bytes, expected {'' if size else 'at most '}{bound:,}")
+            if start == 0:
+                self._drop()
+                self.note.write_text(json.dumps({"url": url, "validator": _validator(response)}), "utf-8")
+            with open(self.path, "ab") as file:
+                done = start
+                while piece := _read(response):
+                    done += len(piece)
+                    if done > (bound if total is None else total):
+                        raise _Refused(f"more than the {bound if total is None else total:,} bytes expected")
+                    file.write(piece)
+                    if self.tell:
+                        self.tell(done, total or size)
+                file.flush()
+                os.fsync(file.fileno())
+            if done < (total or size or 0):
+                raise _Again(f"the connection ended after {done:,} of {total or size:,} bytes")
+
+    @contextmanager
+    def _answer(self, url: str, have: int, validator: str) -> Iterator[HTTPResponse]:
+        from http.client import HTTPException
+        from socket import gaierror
+        from ssl import SSLError
+        from urllib.error import HTTPError, URLError
+        from urllib.request import Request
+
+        headers = {"User-Agent": "chai", "Accept-Encoding": "identity"}
+        if have:
+            headers |= {"Range": f"bytes={have}-", "If-Range": validator}
+        try:
+            response = self.opener.open(Request(url, headers=headers), timeout=TIMEOUT)
+        except HTTPError as error:
+            error.close()
+            if error.code == 416:  # the part is longer than the server's file
+                self._drop()
+            again = error.code in _RETRY or error.code == 416
+            raise (_Again if again else _Refused)(f"HTTP status {error.code} {error.reason}") from error
+        except (HTTPException, OSError, ValueError) as error:
+            reason = error.reason if isinstance(error, URLError) else error
+            hopeless = isinstance(reason, (ValueError, gaierror, SSLError, ConnectionRefusedError))
+            raise (_Refused if hopeless else _Again)(str(reason) or type(reason).__name__) from error
+        with response:
+            yield response
+
+    def _extent(self, response: HTTPResponse, have: int, validator: str) -> tuple[int, int | None]:
+        """Return the file offset of the response's first byte, and the size of the file if the server sends it."""
+        if response.status == 206 and have:
+            said = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
+            changed = _validator(response) not in ("", validator)
+            if said is None or said[1] != str(have) or changed:
+                self._drop()
+                raise _Again("the server goes on with another file, or elsewhere in it")
+            return have, _size(said[2])
+        if response.status != 200:
+            raise _Refused(f"HTTP status {response.status}")
+        length = response.headers.get("Content-Length", "")
+        return 0, _size(length) if length.isdecimal() else None
 
 
 def _read(response: HTTPResponse) -> bytes:
@@ -244,21 +285,6 @@ def _read(response: HTTPResponse) -> bytes:
         return response.read(_CHUNK)
     except (HTTPException, OSError) as error:
         raise _Again(str(error) or type(error).__name__) from error
-
-
-def _extent(response: HTTPResponse, have: int, validator: str, part: _PartialFile) -> tuple[int, int | None]:
-    """Return the file offset of the response's first byte, and the size of the file if the server sends it."""
-    if response.status == 206 and have:
-        said = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
-        changed = _validator(response) not in ("", validator)
-        if said is None or said[1] != str(have) or changed:
-            part.drop()
-            raise _Again("the server goes on with another file, or elsewhere in it")
-        return have, _size(said[2])
-    if response.status != 200:
-        raise _Refused(f"HTTP status {response.status}")
-    length = response.headers.get("Content-Length", "")
-    return 0, _size(length) if length.isdecimal() else None
 
 
 def _size(digits: str) -> int:
@@ -272,52 +298,6 @@ def _validator(response: HTTPResponse) -> str:
     """Return a validator for If-Range: a strong ETag, else a date; "" if the server sends neither."""
     tag = str(response.headers.get("ETag", ""))
     return tag if tag.startswith('"') else str(response.headers.get("Last-Modified", ""))
-
-
-class _PartialFile:
-    """NAME.part, and NAME.part.json with the address and the version of the file that its bytes are from."""
-
-    def __init__(self, target: Path) -> None:
-        self.target = target
-        self.path = target.with_name(target.name + ".part")
-        self.note = target.with_name(target.name + ".part.json")
-
-    def begun(self, url: str) -> tuple[int, str]:
-        """Return the number of bytes to resume from and their validator; (0, "") if there are none from this address."""
-        try:
-            note = json.loads(self.note.read_text("utf-8"))
-            if note["url"] == url and isinstance(note["validator"], str) and note["validator"]:
-                return self.path.stat().st_size, note["validator"]
-        except (OSError, ValueError, KeyError, TypeError):
-            pass  # no note, or not a valid one
-        return 0, ""
-
-    @contextmanager
-    def write(self, url: str, validator: str, start: int) -> Iterator[Any]:
-        if start == 0:
-            self.drop()
-            self.note.write_text(json.dumps({"url": url, "validator": validator}), "utf-8")
-        with open(self.path, "ab") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-
-    def drop(self) -> None:
-        self.path.unlink(missing_ok=True)
-        self.note.unlink(missing_ok=True)
-
-    def finish(self) -> None:
-        os.replace(self.path, self.target)
-        self.note.unlink(missing_ok=True)
-
-
-def _check(part: _PartialFile, published: Published, target: Path) -> None:
-    present = digest(part.path, algorithm=published.algorithm)
-    if present != published.digest:
-        aside = target.with_name(target.name + ".wrong")
-        os.replace(part.path, aside)
-        part.drop()
-        raise _Refused(f"its {published.algorithm} is {present}, published is {published.digest}; kept as {aside.name}")
 
 
 def _opener() -> OpenerDirector:

@@ -317,12 +317,12 @@ def test_a_fetch_that_is_ended(tmp_path: Path, how: str) -> None:
 HOLD = """
 import time
 from pathlib import Path
-begun = fetch._PartialFile.begun
+begun = fetch._Download.begun
 def hold(part, url):
     found = begun(part, url)
     if found[0]:  # the second attempt
         Path("second").touch()
         time.sleep(1800)
     return found
-fetch._PartialFile.begun = hold
+fetch._Download.begun = hold
 """
