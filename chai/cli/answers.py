@@ -155,7 +155,6 @@ class Answers:
         return "values" if shape[0] == 1 else ""
 
     def _classes(self, name: str, item: Array) -> Array:
-        """Return the class of each pixel of an output of the form "classes"."""
         classes = class_map(item, self._decision(name))
         assert classes is not None
         return classes

@@ -284,7 +284,6 @@ def _run(run: Mapping[str, Any]) -> None:
 
 
 def _start(starts: Mapping[str, Any], threads: int) -> None:
-    """Print the times of processes, and their memory."""
     output.result("", f"processes with compiled byte code, batch 1, {output.counted(threads, 'thread')}:")
     output.result("from start to the first result; peak memory, and the slowest of 100 passes in CPU time")
     rows = [

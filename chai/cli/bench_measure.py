@@ -145,7 +145,6 @@ class Measurement:
         return {"network": self._described(net, shapes, others), "run": figures, "notes": notes}
 
     def _loaded(self, batch: int | None) -> tuple[Net, dict[str, Array]]:
-        """Return the network and random inputs."""
         args = self.args
         compiled = is_compiled(args.net)
         device = args.device or (None if compiled else "float")
@@ -238,7 +237,6 @@ def _difference(outputs: Sequence[Array], others: Sequence[Array]) -> float:
 
 
 def _processor() -> str:
-    """Return the processor's name, as Linux has it."""
     try:
         lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
     except OSError:

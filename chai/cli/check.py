@@ -160,7 +160,6 @@ def execute(args: argparse.Namespace) -> int:
 def _compared(
     args: argparse.Namespace, job: inputs.LoadedNetwork, files: list[Path], failed: list[inputs.Failure]
 ) -> Report:
-    """Run every image in float and on the emulator."""
     reference = options.load_network(args, device="float", keep="all", batch=min(args.batch, len(files)))
     if args.calibration:
         inputs.calibrate(args, job)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ..artifact.save import save
 from ..errors import UsageError
-from ..evaluate.compare import Report, compare
+from ..evaluate.compare import compare
 from ..images import files as images
 from ..images.pictures import in_floats
 from ..offload.formats import given
@@ -74,7 +74,9 @@ def execute(args: argparse.Namespace) -> int:
         f"{sum(e.startswith('host:') for e in job.net.schedule.engines())} steps on the host"
     )
     if files:
-        report = _measured(args, job, files[:MEASURED])
+        inputs = islice(map(in_floats, jobs.singles(files[:MEASURED], job)), MEASURED)
+        with options.load_network(args, device="float", keep="all", batch=1) as reference:
+            report = compare(reference, job.net, inputs)
         output.result(worst.sentence(report))
         worst.warn(report)
     elif not args.quiet:
@@ -84,10 +86,3 @@ def execute(args: argparse.Namespace) -> int:
     if not args.quiet:
         output.say(f"next: chai run {args.output} -i IMAGE{options.simulator(overlay)}")
     return 0
-
-
-def _measured(args: argparse.Namespace, job: jobs.LoadedNetwork, files: list[Path]) -> Report:
-    """Compare the compiled network with float on a few images, one at a time."""
-    inputs = map(in_floats, jobs.singles(files, job))
-    with options.load_network(args, device="float", keep="all", batch=1) as reference:
-        return compare(reference, job.net, islice(inputs, MEASURED))

@@ -127,7 +127,6 @@ def _print(answer: Demo, net: Net, rows: Sequence[Sequence[str]]) -> None:
 
 
 def _row(image: DemoImage, probabilities: Array, labels: Sequence[str]) -> list[str]:
-    """Return the cells of an image: the two best answers with their probabilities."""
     best = np.argsort(-probabilities)[:2]
     answers = (cell for answer in best for cell in (labels[answer], f"{probabilities[answer]:.3f}"))
     return [image.file, str(image.truth), *answers]

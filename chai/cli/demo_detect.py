@@ -141,7 +141,6 @@ def _judged(
 
 
 def _drawn(picture: Image, boxes: Sequence[Sequence[float]], labels: Sequence[str]) -> Image:
-    """Return a picture, enlarged, with its boxes."""
     large = picture.convert("RGB").resize((picture.width * ENLARGED, picture.height * ENLARGED), 0)
     shown = [
         {"index": int(i), "label": labels[int(i)], "score": score, "pixels": [side * ENLARGED for side in corners]}

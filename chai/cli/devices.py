@@ -216,7 +216,6 @@ def _chosen(args: argparse.Namespace) -> tuple[Device, Overlay]:
 
 
 def _report(device: Device, on: Overlay, facts: Sequence[tuple[str, str]], outcome: Iterable[tuple[str, str]]) -> None:
-    """Print one block that tells others of a board."""
     output.result("", "To report this board, paste into an issue:", "")
     output.result("```", f"chai {__version__} devices --test --device {device.name} --overlay {on.name}")
     output.result(*(f"{name:9}  {value}" for name, value in (*facts, *outcome)), "```")

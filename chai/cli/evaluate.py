@@ -26,7 +26,6 @@ from ..evaluate.workers.job import Job, Place, numbered
 from ..evaluate.workers.processes import Processes
 from ..images import files as images
 from ..images.boxes import class_names
-from ..images.preprocess import Preprocess
 from ..kernels.native.library import arithmetic
 from ..offload.formats import given
 from ..offload.headroom import IMAGES, Basis
@@ -298,7 +297,7 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Loade
         offload={**options.offload(args), "overlay": _anywhere(args.overlay)},
         input=prepared.blob,
         shape=tuple(prepared.shape),
-        preprocess=_preprocess(prepared.preprocess, args.mean_file),
+        preprocess=asdict(prepared.preprocess) | ({"mean": ()} if args.mean_file else {}),  # which the workers read
         mean=os.path.abspath(args.mean_file) if args.mean_file else None,
         batch=min(args.batch, len(todo)),
         sample=todo[0][1],
@@ -307,16 +306,6 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Loade
         calibration=() if compiled or given(prepared.net.graph) else tuple(calibration),
     ).sealed()
     return job, prepared, todo, [name for _, _, name in listed]
-
-
-def _preprocess(how: Preprocess, mean_file: Path | None) -> dict[str, Any]:
-    """Return the preprocessing as plain values; with ``fast_decode`` only if it is asked for, as older journals know none."""
-    values = asdict(how)
-    if mean_file:
-        values["mean"] = ()  # the workers read it
-    if not how.fast_decode:
-        del values["fast_decode"]
-    return values
 
 
 def _anywhere(name: Any) -> Any:

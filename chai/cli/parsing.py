@@ -101,7 +101,6 @@ class Parser(argparse.ArgumentParser):
 
 
 def _paths(value: Any) -> Iterator[str | Path]:
-    """Yield what may be paths in the value of an option."""
     if isinstance(value, (str, Path)):
         yield value
     elif isinstance(value, list):

@@ -220,7 +220,6 @@ def execute(args: argparse.Namespace) -> int:
 
 
 def _files(args: argparse.Namespace) -> list[Path]:
-    """Check the options that need no network, and return the images."""
     if args.repeat is not None and not (args.perf or args.perf_csv):
         raise UsageError(
             "--repeat says how many passes --perf and --perf-csv time", hint=f"--perf --repeat {args.repeat}"

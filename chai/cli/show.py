@@ -140,7 +140,6 @@ def _sized(args: argparse.Namespace) -> tuple[Graph, Stored | None, dict[str, Sh
 
 
 def _source(args: argparse.Namespace) -> str:
-    """Return the source of ``--source LAYER``. Raises UsageError for a layer without one."""
     if is_compiled(args.net):
         raise UsageError(f"--source: {args.net} is compiled", hint="name the prototxt")
     refuse(
@@ -340,7 +339,6 @@ def _span(numbers: Sequence[float], digits: int = 1) -> str:
 
 
 def _basis(host: HostSpeed) -> str:
-    """Return what the figures come from."""
     alone = host["alone"]
     if host["measured"]:
         return f"measured: {_span(alone['ms'], 2)} ms an image on {host['board'] or host['machine']}"
@@ -379,7 +377,6 @@ def _save_page(path: Path, view: NetworkView) -> None:
 
 
 def _facts(view: NetworkView) -> dict[str, str]:
-    """Return the facts above the picture of the network."""
     facts = {"file": view.content.file}
     for label, text, items in _lines(view):
         words = " ".join([text, ", ".join(items)]).strip()

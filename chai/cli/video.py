@@ -177,7 +177,6 @@ class _Show:
 
 
 def _line(answer: Mapping[str, Any], threshold: float) -> str:
-    """Return what a network says of a frame, in one line."""
     words: list[str] = []
     for name, summary in answer.items():
         if "boxes" in summary:

@@ -137,7 +137,6 @@ class _HeadFitting:
         return None
 
     def _fine_first(self, names: Sequence[str]) -> list[str]:
-        """Return maps from the finest to the coarsest."""
         return sorted(names, key=lambda name: -self.shapes[name][2] * self.shapes[name][3])
 
     def _distances(self, names: Sequence[str]) -> _Fit:
@@ -192,7 +191,6 @@ class _HeadFitting:
         return ("AnchoredDetectionOutput", tuple(ordered), params)
 
     def _stride(self, name: str) -> int:
-        """Return the pixels of the input in a cell of a map."""
         if self.size is None:
             raise self._wrong("the size of the input is unknown", "strides = [...] or --shape BLOB=1x3xHxW")
         grid = self.shapes[name][2:4]

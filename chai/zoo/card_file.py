@@ -113,7 +113,6 @@ def with_preprocess(text: str, how: Preprocess, path: Path, comment: str = "") -
 
 
 def _values(how: Preprocess) -> Iterator[tuple[str, str]]:
-    """Yield (key, value as TOML) of every setting that is not the default."""
     for key in OPTIONS:
         value = getattr(how, key)
         if key == "mean":
