@@ -94,7 +94,7 @@ def _sent(work: Callable[[], Any], writing: int) -> int:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What is measured with one number of threads; ``folder`` is for the files of the engines."""
+    """Measurements with one number of threads; ``folder`` is for the files of the engines."""
 
     args: argparse.Namespace
     engines: Mapping[str, PeerEngine]
