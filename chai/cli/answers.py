@@ -97,40 +97,37 @@ class Answers:
     top: int | None = None
     threshold: float = THRESHOLD
 
-    def of_image(self, outputs: Mapping[str, Array], index: int, count: int, window: PictureWindow) -> dict[str, Any]:
-        """Return the answer of each output for image ``index`` of a batch of ``count``: best classes, boxes, or a summary.
+    def of_image(
+        self, outputs: Mapping[str, Array], index: int, count: int, window: PictureWindow
+    ) -> tuple[dict[str, Any], dict[str, Map]]:
+        """Return the answer of each output for image ``index`` of a batch of ``count``, and the maps among the outputs.
 
-        ``window`` is the part of the picture that the network's input shows, in pixels.
+        An answer is best classes, boxes, or a summary. ``window`` is the part of the picture that the network's input shows, in
+        pixels.
         """
-        summaries: dict[str, Any] = {}
+        answers: dict[str, Any] = {}
+        maps: dict[str, Map] = {}
         for name, value in outputs.items():
-            item = _item(value, index, count)
-            form = self._form(name, item.shape)
+            item = value[index] if value.ndim and len(value) == count else value
+            form, decision = self._form(name, item.shape), source(self.net.graph, name).decision
             if form == "boxes":
-                summaries[name] = self._boxes(name, value, index, window)
+                answers[name] = self._boxes(name, value, index, window)
             elif form == "scores":
-                scores, probabilities = item.reshape(-1), self._decision(name) == "softmax"
+                scores = item.reshape(-1)
                 top = [_class(self.labels, i, score=float(scores[i])) for i in best(scores, self.top or TOP)]
-                summaries[name] = {"top": top, "probabilities": probabilities}
+                answers[name] = {"top": top, "probabilities": decision == "softmax"}
             else:
                 some = item if item.size else np.zeros(1, np.float32)
-                summaries[name] = {"shape": list(item.shape)}
-                summaries[name] |= {"min": float(some.min()), "max": float(some.max()), "mean": float(some.mean())}
-            if form == "classes":
-                summaries[name]["classes"] = self._shares(self._classes(name, item))
-        return summaries
-
-    def maps(self, outputs: Mapping[str, Array], index: int, count: int) -> dict[str, Map]:
-        """Return the maps among the output blobs of image ``index``: a class per pixel, or the values of one channel."""
-        maps_of: dict[str, Map] = {}
-        for name, value in outputs.items():
-            item = _item(value, index, count)
-            form = self._form(name, item.shape)
-            if form == "classes":
-                maps_of[name] = self._classes(name, item), True
-            elif form == "values":
-                maps_of[name] = item[0], False
-        return maps_of
+                answers[name] = {"shape": list(item.shape)}
+                answers[name] |= {"min": float(some.min()), "max": float(some.max()), "mean": float(some.mean())}
+            if form == "values":
+                maps[name] = item[0], False
+            elif form == "classes":
+                classes = class_map(item, decision)
+                assert classes is not None
+                maps[name] = classes, True
+                answers[name]["classes"] = self._shares(classes)
+        return answers, maps
 
     def forms(self) -> set[str]:
         """Return what the outputs show at the current input sizes: "boxes", "scores", "classes", "values", or ""."""
@@ -143,7 +140,7 @@ class Answers:
         A map (C, H, W) has "classes" if it has ArgMax indices or scores per class for each pixel: a channel per label or,
         without labels, the height and width of the network's input; three channels of that size are taken for a picture.
         """
-        net, kind, argmax = self.net, kind_of(self.net, name), self._decision(name) == "argmax"
+        net, kind, argmax = self.net, kind_of(self.net, name), source(self.net.graph, name).decision == "argmax"
         if kind == "boxes" or (kind == "scores" and not argmax):
             return kind
         if kind != "map" or len(shape) != 3:
@@ -153,14 +150,6 @@ class Answers:
         if argmax or (shape[0] != 1 and scores):
             return "classes"
         return "values" if shape[0] == 1 else ""
-
-    def _classes(self, name: str, item: Array) -> Array:
-        classes = class_map(item, self._decision(name))
-        assert classes is not None
-        return classes
-
-    def _decision(self, name: str) -> str | None:
-        return source(self.net.graph, name).decision
 
     def _shares(self, classes: Array) -> list[dict[str, Any]]:
         indices, counts = np.unique(classes, return_counts=True)
@@ -204,11 +193,6 @@ def answers_of(args: argparse.Namespace, job: LoadedNetwork) -> Answers:
         if forms.isdisjoint(answers.forms()):
             refuse(args, names, f"for {args.net}: none of its outputs has {words}")
     return answers
-
-
-def _item(value: Array, index: int, count: int) -> Array:
-    item: Array = value[index] if value.ndim and len(value) == count else value
-    return item
 
 
 def _class(labels: Sequence[str], index: int, **more: Any) -> dict[str, Any]:

@@ -255,17 +255,18 @@ class _Results:
         parts = parts or inputs.rows(self.args, outputs)
         shown = []
         for i, (name, window) in enumerate(parts):
-            answer = self.answers.of_image(outputs, i, len(parts), window)
-            shown.append({"file": name, "outputs": answer})
+            answer, maps = self.answers.of_image(outputs, i, len(parts), window)
+            image = {"file": name, "outputs": answer}
+            shown.append((image, maps, window))
             self.count += 1
             self.best += (a["top"][0]["score"] for a in answer.values() if a.get("probabilities"))
             if self.listing:
-                self.listing.add(shown[-1])
+                self.listing.add(image)
             else:
-                show(shown[-1], self.answers.threshold)
+                show(image, self.answers.threshold)
         if self.drawing:
-            for i, (image, part) in enumerate(zip(shown, parts)):
-                self.drawing.add(image, self.answers.maps(outputs, i, len(parts)), part.window)
+            for each in shown:
+                self.drawing.add(*each)
         if self.args.output:
             for blob, value in outputs.items():
                 self.blobs[blob].append(value)

@@ -139,14 +139,13 @@ class _Show:
             self.over.set()
 
     def _show(self, frame: VideoFrame, result: VideoResult) -> None:
-        answer = self.answers.of_image(result.outputs, 0, 1, result.window)
+        answer, maps = self.answers.of_image(result.outputs, 0, 1, result.window)
         if self.listing is not None:
             self.listing.add({"frame": frame.number, "seconds": frame.seconds, "outputs": answer})
         else:
             output.result(f"{frame.number:6d} {frame.seconds:9.3f} s  {_line(answer, self.args.threshold)}")
         if self.out is None and self.view is None:
             return
-        maps = self.answers.maps(result.outputs, 0, 1)
         image = drawn(frame.image, answer, maps, result.window, self.args.threshold)
         if self.out is not None:
             self.out.add(image, frame.seconds)

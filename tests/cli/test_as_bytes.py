@@ -225,7 +225,9 @@ def test_evaluate_measures_formats_image_by_image(
     assert sizes == [1] * 8 + [5] * 3  # the formats', and the float side's
 
 
-def test_a_journal_of_slow_decoding_is_none_of_fast_decoding(tmp_path: Path, capsys: pytest.CaptureFixture[str], here: None) -> None:
+def test_a_journal_of_slow_decoding_is_none_of_fast_decoding(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], here: None
+) -> None:
     files = [tmp_path / f"{file.stem}.jpg" for file in DIGITS[:5]]
     for file, digit in zip(files, DIGITS):
         Image.open(digit).save(file)

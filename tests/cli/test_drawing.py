@@ -215,7 +215,7 @@ def test_boxes_are_parts_of_the_crop(tmp_path: Path) -> None:
     way = Preprocess(resize=(100, 100), crop=(50, 50))
     rows = np.array([[0, 2, 0.5, 0.0, 0.5, 1.0, 1.0]], np.float32)[None, None]
     window = way.window((200, 400), (1, 3, 50, 50))
-    answers = Answers(a_net((1, 1, 7), "DetectionOutput"), []).of_image({"out": rows}, 0, 1, window)
+    answers = Answers(a_net((1, 1, 7), "DetectionOutput"), []).of_image({"out": rows}, 0, 1, window)[0]
     (box,) = answers["out"]["boxes"]
     assert box["index"] == 1 and box["pixels"] == [50, 200, 150, 300]
     drawn = np.asarray(drawing.drawn(noise(200, 400), answers, {}, window))  # type: ignore[arg-type]
@@ -342,7 +342,7 @@ def a_net(shape: tuple[int, ...], type: str = "Convolution", **params: Any) -> A
 )
 def test_scores_per_pixel_are_told_from_other_blobs(shape: tuple[int, ...], labels: int, is_map: bool) -> None:
     values = RNG.standard_normal((2, *shape))
-    maps = Answers(a_net(shape), ["x"] * labels).maps({"out": values}, 1, 2)
+    maps = Answers(a_net(shape), ["x"] * labels).of_image({"out": values}, 1, 2, UNIT)[1]
     assert [name for name, (_, classes) in maps.items() if classes] == (["out"] if is_map else [])
     if is_map:
         best = [
@@ -355,7 +355,7 @@ def test_arg_max_is_a_map_unless_it_holds_values() -> None:
     values = RNG.integers(0, 5, (2, 1, 3, 4)).astype(np.float32)
     for axis, out_max_val, classes in ((1, False, True), (1, True, False), (None, False, False)):
         net = a_net((1, 3, 4), "ArgMax", axis=axis, out_max_val=out_max_val)
-        maps = Answers(net, []).maps({"out": values}, 0, 2)
+        maps = Answers(net, []).of_image({"out": values}, 0, 2, UNIT)[1]
         assert [c for _, c in maps.values()] == [True] * classes
         if classes:
             assert (maps["out"][0] == values[0, 0]).all()
@@ -379,7 +379,7 @@ def test_boxes_are_listed_best_first_whatever_their_class(
 ) -> None:
     rows = np.array(ROWS, np.float32)[None, None]
     net, window = a_net((1, 1, 7), "DetectionOutput"), UNIT
-    listing = Answers(net, [], top, threshold).of_image({"out": rows}, 0, 2, window)["out"]
+    listing = Answers(net, [], top, threshold).of_image({"out": rows}, 0, 2, window)[0]["out"]
     assert [round(b["score"], 2) for b in listing["boxes"]] == scores
     assert (listing["more"], listing["below_threshold"]) == (more, below)
 
