@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import inspect
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
@@ -51,7 +51,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def execute(args: argparse.Namespace) -> int:
     """Print every built-in and every registered custom type."""
     from .. import layers
-    from ..graph.params import NoParams
     from ..parser.assign import message_of
     from ..plugins import loading, registry
 
@@ -65,19 +64,10 @@ def execute(args: argparse.Namespace) -> int:
         module = inspect.getmodule(cls)
         head = ((module and module.__doc__) or "").splitlines()  # of a file with several types, a line for each
         summary = next((line.removeprefix(f"{name}: ") for line in head if line.startswith(f"{name}: ")), "")
-        kind = (
-            f"fork: {cls.fork}, no reference run"
-            if cls.fork
-            else "input"
-            if cls.source
-            else "training only"
-            if cls.skipped
-            else "loss or measure"
-            if cls.training_only
-            else "caffe"
-        )
+        kinds = {"input": cls.source, "training only": cls.skipped, "loss or measure": cls.training_only, "caffe": True}
+        kind = f"fork: {cls.fork}, no reference run" if cls.fork else next(name for name in kinds if kinds[name])
         summary += f" [{kind}]" if cls.fork else ""
-        message = None if cls.Params is NoParams else message_of(name)
+        message = message_of(name) if fields(cls.Params) else None
         rows.append(LayerType(name, kind, message, summary))
     for name in registry.REGISTRY.known():
         custom = registry.REGISTRY.find(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
@@ -135,18 +136,13 @@ def _anchors(key: str, value: Any) -> tuple[tuple[float, ...], ...]:
     return tuple([tuple([float(_number(key, x, 0, LARGEST)) for x in row]) for row in rows])
 
 
-def _text(key: str, value: Any) -> str:
-    if not isinstance(value, str):
-        raise _wrong(key, "a name", value)
+def _of_type(type: type, expected: str, key: str, value: Any) -> Any:
+    if not isinstance(value, type):
+        raise _wrong(key, expected, value)
     return value
 
 
-def _truth(key: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise _wrong(key, "true or false", value)
-    return value
-
-
+_text = partial(_of_type, str, "a name")
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "head": _text,
     "anchors": _anchors,
@@ -157,5 +153,5 @@ _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "outputs": lambda key, value: tuple([_text(key, x) for x in _list(key, value)]),
     "threshold": lambda key, value: float(_number(key, value, 0, 1)),
     "iou": lambda key, value: float(_number(key, value, 0, 1)),
-    "multi_label": _truth,
+    "multi_label": partial(_of_type, bool, "true or false"),
 }
