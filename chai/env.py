@@ -46,6 +46,8 @@ def env() -> Env:
     wait = os.environ.get("CHAI_PYNQ_WAIT") or "poll"
     if wait not in ("poll", "interrupt"):
         raise UsageError(f"CHAI_PYNQ_WAIT is {wait!r}; expected poll or interrupt", hint="unset CHAI_PYNQ_WAIT")
+    base = os.environ.get("XDG_CACHE_HOME", "")  # relative paths are ignored
+    base = base if os.path.isabs(base) else os.path.expanduser("~/.cache")
     threads = _number("CHAI_THREADS", "a number, at least 1")
     return Env(
         device=os.environ.get("CHAI_DEVICE", ""),
@@ -54,7 +56,7 @@ def env() -> Env:
         limits=os.environ.get("CHAI_LIMITS", ""),
         check=os.environ.get("CHAI_CHECK", "0") not in ("", "0"),
         dump=os.environ.get("CHAI_DUMP", ""),
-        cache=_cache(),
+        cache=os.environ.get("CHAI_CACHE") or os.path.join(base, "chai"),
         pynq_wait=wait,
         opencl_inprocess=os.environ.get("CHAI_OPENCL_INPROCESS", "0") not in ("", "0"),
         kernels=os.environ.get("CHAI_KERNELS", ""),
@@ -70,10 +72,3 @@ def _number(name: str, expected: str, most: int = 10**9) -> int:
         shown = text if len(text) <= 40 else f"{text[:37]}..."
         raise UsageError(f"{name} is {shown!r}; expected {expected}", hint=f"unset {name}")
     return int(text)
-
-
-def _cache() -> str:
-    if own := os.environ.get("CHAI_CACHE"):
-        return own
-    base = os.environ.get("XDG_CACHE_HOME", "")  # relative paths are ignored
-    return os.path.join(base if os.path.isabs(base) else os.path.expanduser("~/.cache"), "chai")

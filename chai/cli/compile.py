@@ -48,9 +48,7 @@ def execute(args: argparse.Namespace) -> int:
         )
     if not args.calibration:
         refuse(args, ("autotune", "jit"), "without --calibration: nothing runs")
-    _, weights = locate(args.net, args.weights, adjacent=True)
-    if weights is None:
-        raise jobs.no_weights(args)
+    locate(args.net, args.weights)  # refuses a compiled network
     files = images.find([args.calibration]) if args.calibration else []
     args.device = "emulator" if files else "null"  # plans only
     job = jobs.prepare(args, files)
@@ -61,8 +59,7 @@ def execute(args: argparse.Namespace) -> int:
         job.net.reshape(**{job.blob: (args.batch, *job.shape[1:])})  # calibration ran one image at a time
     elif given(job.net.offload.graph):
         job.net.plan()
-    card = Card(job.net.name, tuple(job.labels), job.preprocess)
-    save(job.net, args.output, card)
+    save(job.net, args.output, Card(job.net.name, tuple(job.labels), job.preprocess))
     segments = job.net.schedule.segments
     overlay = job.net.overlay
     assert overlay is not None

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypedDict
 
-from ..evaluate.compare import FULL_DB, LayerCheck, Report
+from ..evaluate.compare import FULL_DB, Report
 from ..fixed import Coarser
 from ..report import page as reports
 from ..report.page import Bar, Chart
@@ -78,7 +78,7 @@ def save_page(path: Path, title: str, facts: Mapping[str, str], body: Sequence[s
 def sentence(report: Report) -> str:
     """Name the worst layers and their SQNR."""
     worst = sorted(report.measured, key=lambda layer: layer.sqnr_db or 0.0)[:NAMED]
-    return "worst layers: " + ", ".join(f"{x.name} ({_decibels(x)})" for x in worst)
+    return "worst layers: " + ", ".join(f"{x.name} ({x.decibels}{' dB' * (x.decibels != 'exact')})" for x in worst)
 
 
 def below(report: Report) -> list[str]:
@@ -97,7 +97,3 @@ def names(report: Report) -> list[str]:
     """Return the names of the layers below the report's bound, worst first."""
     poor = [layer for layer in report.layers if layer.below(report.bound_db)]
     return [layer.name for layer in sorted(poor, key=lambda layer: layer.sqnr_db or 0.0)]
-
-
-def _decibels(layer: LayerCheck) -> str:
-    return layer.decibels if layer.decibels == "exact" else f"{layer.decibels} dB"

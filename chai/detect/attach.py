@@ -115,8 +115,8 @@ class _HeadFitting:
             expected = "some" if self.head.classes is None else self.head.classes
             raise self._wrong(f"{channels} numbers of a box; expected {first} and {expected} classes")
         assert self.size is not None
-        size = {"height": self.size[0], "width": self.size[1]}
-        params = {**size, "objectness": objectness, "channels_last": last}
+        height, width = self.size
+        params = {"height": height, "width": width, "objectness": objectness, "channels_last": last}
         return ("DecodedDetectionOutput", (name,), params)
 
     def _joined(self, names: Sequence[str]) -> _Fit | None:

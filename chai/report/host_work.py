@@ -50,8 +50,7 @@ def host_work(execution: Execution, chains: Sequence[Any] | None = None) -> list
     for i, step in enumerate(steps):
         if isinstance(step, (Pack, Unpack)):
             name = f"{step.type} {graph.caffe_name(step.blob)}"
-            unfolded = isinstance(step, Pack) and step.unfold is not None
-            kind = UNFOLDED if unfolded else step.type
+            kind = UNFOLDED if isinstance(step, Pack) and step.unfold is not None else step.type
             counts = conversion_counts(shapes[step.blob], shapes[step.result], layout)
             work.append(HostWork("conversions", kind, name, counts))
         elif isinstance(step, HostStep):

@@ -93,7 +93,11 @@ def placed(net: Network, segments: Sequence[HostBlobs] = ()) -> list[LayerRow]:
 
     ``segments`` are its segments, if they are compiled: a pooling that is joined to a convolution has no cycles of its own then.
     """
-    rows = described(net.graph, _shapes(net))
+    shapes = {}
+    for blob in {blob for layer in net.graph.layers for blob in (*layer.bottoms, *layer.tops)}:
+        with suppress(KeyError):  # known only at run time
+            shapes[blob] = net.shapes_of(blob)
+    rows = described(net.graph, shapes)
     if net.overlay is None:
         return [replace(row, format="float32") for row in rows]
     if not net.shapes:
@@ -173,15 +177,6 @@ def total(values: Iterable[int | None]) -> str:
     """Return a sum as text; "?" if a summand is unknown."""
     parts = list(values)
     return "?" if None in parts else quantity(sum(filter(None, parts)))
-
-
-def _shapes(net: Network) -> dict[str, Shape]:
-    """Return all shapes that are known before a pass, by blob id."""
-    shapes = {}
-    for blob in {blob for layer in net.graph.layers for blob in (*layer.bottoms, *layer.tops)}:
-        with suppress(KeyError):  # known only at run time
-            shapes[blob] = net.shapes_of(blob)
-    return shapes
 
 
 def _of_tasks(offload: Execution, segments: Sequence[HostBlobs]) -> tuple[Counter[str], Counter[str]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..detect.head import Head, head_of
+from ..detect.head import head_of
 from ..detect.labels import SETS
 from ..errors import ParseError, UsageError
 from ..images.preprocess import CHANNELS, LARGEST, LETTERBOX, OPTIONS, Preprocess
@@ -64,20 +64,17 @@ def parse_card(text: str, path: Path) -> Card:
     labels = list(SETS[labels]) if isinstance(labels, str) and labels in SETS else labels
     if not isinstance(labels, list) or not all(isinstance(x, str) for x in labels):
         raise ParseError(f"labels: expected a list of texts, or {' or '.join(SETS)}", path=str(path))
+    try:
+        detect = head_of(table["detect"]) if "detect" in table else None
+    except UsageError as error:
+        raise ParseError(error.message, path=str(path), hint=error.hint) from error
     return Card(
         str(table.get("title", "")),
         tuple(labels),
         _preprocess(table.get("preprocess"), path),
         from_table(table["weights"], path) if "weights" in table else None,
-        _detect(table["detect"], path) if "detect" in table else None,
+        detect,
     )
-
-
-def _detect(table: Any, path: Path) -> Head:
-    try:
-        return head_of(table)
-    except UsageError as error:
-        raise ParseError(error.message, path=str(path), hint=error.hint) from error
 
 
 def with_preprocess(text: str, how: Preprocess, path: Path, comment: str = "") -> str:

@@ -87,8 +87,7 @@ def _stored(weights: Path) -> Path:
 def _check(path: Path, expected: str) -> None:
     """Raise UsageError unless this is a file. Pipes are refused, as networks are read more than once."""
     if path.is_dir():
-        suffix = "." + expected.rpartition(".")[2]
-        inside = sorted(p.name for p in path.glob("*" + suffix))
+        inside = sorted(p.name for p in path.glob(f"*.{expected.rpartition('.')[2]}"))
         hint = f"it holds {', '.join(inside[:4])}" if inside else "name the file in it"
         raise UsageError(f"{str(path)!r} is a folder, expected {expected}", hint=hint)
     if not path.exists():
