@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
 from pathlib import Path
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from ..blob import Array
 from ..errors import UsageError
@@ -40,7 +40,7 @@ IMAGES = (
 UNSURE = 0.5  # a first answer below this, without known preprocessing is worth a hint
 
 
-class MeasuredFormats(TypedDict):
+class MeasuredFormats(NamedTuple):
     """Basis of measured formats, and how many of the codes at the overlay's borders are saturated."""
 
     images: int
@@ -316,8 +316,8 @@ class _Results:
         elif self.count:
             line = f"{net.name}   device {net.device.name}   {speeds}"
             if formats is not None and net.basis is not None:
-                share = 100 * formats["saturated"] / max(1, formats["converted"])
-                cure = f"; better: {formats['cure']}" if formats["cure"] else ""
+                share = 100 * formats.saturated / max(1, formats.converted)
+                cure = f"; better: {formats.cure}" if formats.cure else ""
                 line += f"   formats from {net.basis.source}, {share:.2g} % saturated{cure}"
             output.result(line)
             if perf is not None:
@@ -332,15 +332,8 @@ class _Results:
         if (basis := self.job.net.basis) is None:
             return None
         converted, saturated = self.speeds.codes
-        return {
-            "images": basis.images,
-            "margin": basis.margin,
-            "bits": basis.bits,
-            "scheme": basis.scheme,
-            "converted": converted,
-            "saturated": saturated,
-            "cure": CURE if saturated or basis.advice else None,
-        }
+        cure = CURE if saturated or basis.advice else None
+        return MeasuredFormats(basis.images, basis.margin, basis.bits, basis.scheme, converted, saturated, cure)
 
     def advise(self, files: list[Path]) -> None:
         """Print hints about the next step."""

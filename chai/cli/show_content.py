@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 
 from ..blob import Shape
 from ..fixed import Coarser
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from ..offload.partition import SegmentSplit
 
 
-class CostRow(TypedDict):
+class CostRow(NamedTuple):
     """Modelled milliseconds of a segment, least and most.
 
     ``fpga_ms`` on the overlay, of which the processor takes ``around_ms``; ``host_ms`` of its layers on the processor.

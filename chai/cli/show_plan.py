@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..codegen.compile import executable, footprint
 from ..net import Net
-from ..offload.cost import SegmentCost, costs
+from ..offload.cost import costs
 from ..offload.partition import joined, splits
 from ..overlay.host_model import HostModel
 from ..report.host_speed import host_speed
@@ -38,6 +38,7 @@ def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None
     names = {layer.name for layer in net.offload.graph.layers}
     # each Task with the layers that it runs, without fused ones; the first of several has the cycles
     tasks = [(task, [name for name in task.origin if name in names]) for step in steps for task in step.tasks]
+    rows = [CostRow([layer.name for layer in c.layers], [*c.fpga], [*c.around], [*c.instead]) for c in estimates]
     content = Show(
         network=net.name,
         file=file,
@@ -63,13 +64,8 @@ def on_overlay(net: Net, file: str, formats: str | None, model: HostModel | None
         modelled_fps=per_second / cycles * net.batch if cycles else 0.0,
         modelled_fps_batch_1=per_second / alone if alone else 0.0,
         host=host_speed(model, host_work(net.offload, chains), net.batch, fpga_ms, picture) if model else None,
-        costs=None if model is None else [*map(_row, estimates)],
+        costs=rows if model else None,
         activation_bytes={"peak": memory.activations, "total": memory.apart},
         constant_bytes=memory.constants,
     )
     return NetworkView(content, net.graph, net.shapes, net, estimates, memory, (*chains,))
-
-
-def _row(cost: SegmentCost) -> CostRow:
-    layers = [layer.name for layer in cost.layers]
-    return {"layers": layers, "fpga_ms": [*cost.fpga], "around_ms": [*cost.around], "host_ms": [*cost.instead]}
