@@ -1,9 +1,12 @@
-"""The folder from which Vivado builds a bitstream."""
+"""The folder from which Vivado builds a bitstream, and the run of Vivado on it."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +25,8 @@ SCRIPTS = ("build.tcl", "common.tcl", "boards.tcl", "package.tcl", "design.tcl",
 PLL_MHZ = {"zynq7000": 1000, "zynqmp": 1500}
 ROUNDED = 0.06  # MHz: 83.3 means 83.333
 SLOWEST = 10
+LOG = "vivado.out"
+_STAGE = re.compile(r"(\d+)/(\d+) ")
 
 
 def target(name: str) -> tuple[Overlay, BoardModel]:
@@ -119,3 +124,51 @@ class Project:
         """Write the core's Verilog. Raises DeviceError if a tool is missing."""
         name = self.sources[1].removesuffix(".v")
         (folder / "rtl" / self.sources[1]).write_text(core(self.overlay, name))
+
+
+def script(ooc: bool) -> str:
+    """Return the name of the script that builds, or that places and routes the accelerator alone."""
+    return "ooc.tcl" if ooc else "build.tcl"
+
+
+def installed() -> str:
+    """Return the path of vivado. Raises DeviceError if it is not on the PATH."""
+    program = shutil.which("vivado")
+    if program is None:
+        raise DeviceError(
+            "there is no vivado on the PATH",
+            hint="source .../Vivado/VERSION/settings64.sh; without --run the folder is written, and the command printed",
+        )
+    return program
+
+
+def run(program: str, folder: Path, ooc: bool, tell: Callable[[int, int | None], None]) -> tuple[int, list[str]]:
+    """Run the script in its folder; return its exit code and what it said of results. The file LOG has all that it printed.
+
+    ``tell`` gets the stage that has begun, and their number.
+    """
+    said: list[str] = []
+    command = [program, "-mode", "batch", "-nojournal", "-source", script(ooc)]
+    with (folder / LOG).open("w") as log:
+        try:
+            process = subprocess.Popen(
+                command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+            )
+        except OSError as error:
+            raise DeviceError(f"vivado cannot be started: {error}") from error
+        assert process.stdout is not None
+        with process:
+            try:
+                for line in process.stdout:
+                    log.write(line)
+                    if line.startswith("chai: "):
+                        text = line.removeprefix("chai: ").rstrip()
+                        stage = _STAGE.match(text)
+                        if stage:
+                            tell(int(stage[1]) - 1, int(stage[2]))
+                        else:
+                            said.append(text)
+            except BaseException:  # Ctrl-C, too
+                process.kill()
+                raise
+    return process.returncode, said

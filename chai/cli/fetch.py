@@ -37,10 +37,9 @@ def execute(args: argparse.Namespace) -> int:
     """Download the weights of each network, or list all networks. Stop at the first that fails."""
     if args.net:
         refuse(args, ("list",), f"with {args.net[0]}: it lists all networks")
-    if args.list or not args.net:
-        refuse(args, ("force",), "without the name of a network", hint="chai fetch NET --force")
     folder = args.dir or Path(env().cache)
-    if args.list or not args.net:
+    if not args.net:
+        refuse(args, ("force",), "without the name of a network", hint="chai fetch NET --force")
         return _list(folder)
     for name in args.net:
         published = fetching.entry(name)

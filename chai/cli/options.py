@@ -222,12 +222,8 @@ def reading(args: argparse.Namespace) -> dict[str, Any]:
 
 def head(args: argparse.Namespace) -> dict[str, Any] | None:
     """Return what the options say of a detector's head; ``least_score`` is what a command needs of its scores."""
-    values = {
-        "head": getattr(args, "detect", None),
-        "anchors": getattr(args, "anchors", None),
-        "threshold": getattr(args, "least_score", None),
-    }
-    keys = {key: value for key, value in values.items() if value is not None}
+    names = {"head": "detect", "anchors": "anchors", "threshold": "least_score"}
+    keys = {key: value for key, name in names.items() if (value := getattr(args, name, None)) is not None}
     return keys if keys and not is_compiled(args.net) else None
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ..bitstream.project import Project
-from ..bitstream.vivado import LOG, installed, run, script
+from ..bitstream.project import LOG, Project, installed, run, script
 from . import output
 from .parsing import option, refuse, section
 
