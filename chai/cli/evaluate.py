@@ -257,8 +257,6 @@ def _check(args: argparse.Namespace) -> None:
     if args.scheduler:
         refuse(args, ("jobs",), "with --scheduler, which has workers of its own")
     options.check_journal(args)
-    if args.calibration and is_compiled(args.net):
-        raise UsageError(f"{args.net} is compiled: its formats are fixed", hint="leave --calibration out")
     if args.reference:
         locate(*args.reference)  # float needs a prototxt
     args.device = list(dict.fromkeys(args.device)) or [env().device or devices.DEFAULT]

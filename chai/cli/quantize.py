@@ -302,13 +302,7 @@ def _save_page(args: argparse.Namespace, outcome: Verdict, content: Quantize) ->
 
 
 def _percent(text: str) -> float:
-    try:
-        share = float(text.removesuffix("%")) / 100
-    except ValueError:
-        share = -1.0
-    if not 0 <= share <= 1:
-        raise argparse.ArgumentTypeError(f"{text!r}: expected a percentage, 0 to 100")
-    return share
+    return options.number("a percentage, 0 to 100", 0, 100, text.removesuffix("%")) / 100
 
 
 def _bits(text: str) -> Widths:

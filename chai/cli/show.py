@@ -140,8 +140,6 @@ def _sized(args: argparse.Namespace) -> tuple[Graph, Stored | None, dict[str, Sh
 
 
 def _source(args: argparse.Namespace) -> str:
-    if is_compiled(args.net):
-        raise UsageError(f"--source: {args.net} is compiled", hint="name the prototxt")
     refuse(
         args, (*options.EXECUTION, "host_model", "params", "html"), "with --source, which prints a layer's source alone"
     )
