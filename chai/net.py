@@ -89,14 +89,14 @@ class Net(Shared):
     Raises ParseError, ModelError, PluginError and DeviceError, naming file, line or layer; OSError for an unreadable file.
     """
 
-    _partial: ClassVar[bool] = False  # whether the caffemodel may lack the weights of some layers
+    _lacking: ClassVar[str] = "all"  # layers whose weights may be missing: "some", "all" or none of them, or "none"
 
     @method_of(Options, UsageError)
     def __init__(self, options: Options) -> None:
         super().__init__()
         self._last = FinishedPass({}, Times())
         self._shapes: dict[str, Shape] = {}
-        self._source = opened(options, self._partial)
+        self._source = opened(options, self._lacking)
         for layer in self.graph.layers:
             layer.enter(self, options.autotune, options.jit)
         self._renewing = Renewing(self.graph.layers)

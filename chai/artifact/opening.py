@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from .source import CompiledSource
 
 
-def opened(options: Options, partial: bool) -> CompiledSource | PrototxtSource:
-    """Return the source of a network: a .chai file, an ONNX file, or a prototxt with weights, of which some may be missing."""
+def opened(options: Options, lacking: str) -> CompiledSource | PrototxtSource:
+    """Return the source of a network: a .chai file, an ONNX file, or a prototxt; ``lacking``: weights that may be missing."""
     with Uncollected():
         device = devices.open(options.device or env().device or devices.DEFAULT)
     if not isinstance(options.prototxt, bytes) and is_compiled(options.prototxt):
@@ -31,4 +31,4 @@ def opened(options: Options, partial: bool) -> CompiledSource | PrototxtSource:
             return CompiledSource(options, device)
     from ..runtime.source import PrototxtSource  # a compiled network needs neither parser nor planner
 
-    return PrototxtSource(options, device, partial)
+    return PrototxtSource(options, device, lacking)

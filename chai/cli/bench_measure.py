@@ -181,7 +181,7 @@ class Measurement:
         return {
             "network": net.name,
             "inputs": {blob: [1, *shape[1:]] for blob, shape in shapes.items()},
-            "random_weights": not is_compiled(self.args.net) and net.weights is None,
+            "random_weights": not is_compiled(self.args.net) and not net.trained,
             "device": net.device.name,
             "overlay": None if net.overlay is None else net.overlay.name,
             "kernels": "numpy" if used is None else used.name,

@@ -126,8 +126,6 @@ def execute(args: argparse.Namespace) -> int:
             hint="or custom layers: chai check NET WEIGHTS --custom TYPE, or a file of them",
         )
     _, weights = locate(args.net, args.weights, adjacent=True)
-    if weights is None:
-        raise inputs.no_weights(args)
     files = images.find(args.image)[: args.limit]
     inputs.check_preprocessing(args, files)
     job = inputs.prepare(args, files)
@@ -323,10 +321,12 @@ def _remedy(args: argparse.Namespace, report: Report, layer: LayerCheck) -> str:
 # -- as a page
 
 
-def _save_page(args: argparse.Namespace, report: Report, weights: Path, missed: list[str], content: Check) -> None:
+def _save_page(
+    args: argparse.Namespace, report: Report, weights: Path | None, missed: list[str], content: Check
+) -> None:
     facts = {
         "network": f"{report.network} ({args.net})",
-        "weights": f"{weights.name}, SHA-256 {digest(*files_of(weights))[:12]}",
+        "weights": f"{weights.name}, SHA-256 {digest(*files_of(weights))[:12]}" if weights is not None else "none",
         "overlay": f"{report.overlay}, emulated",
         "formats": _formats(args, report),
         "images": f"{report.images}, {content.preprocess}",

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from itertools import chain
 from math import prod
 from pathlib import Path
-from typing import TypedDict
+from typing import ClassVar, TypedDict
 
 from ..blob import Array, Shape, show
-from ..errors import ParseError, UsageError
+from ..errors import MissingWeights, ParseError, UsageError
 from ..evaluate.outputs import box_classes, kind_of, source
 from ..images import files as images
 from ..images.files import ImagePart
@@ -59,8 +59,7 @@ def prepare(args: argparse.Namespace, files: list[Path], alone: bool = False) ->
     file: Path | None = getattr(args, "labels", None)
     labels = images.read_labels(file) if file else None
     mean = images.read_mean(args.mean_file) if args.mean_file else args.mean
-    net = _load(args, files)
-    blob, shape = _input(args, net, files, alone)
+    net, blob, shape = _load(args, files, alone)
     transform = net.graph.transforms.get(blob)
     steps = {**{name: getattr(args, name) for name in OPTIONS}, "mean": mean}
     preprocess = net.card.preprocess_after(transform).with_options(**steps)
@@ -77,22 +76,33 @@ def prepare(args: argparse.Namespace, files: list[Path], alone: bool = False) ->
     return LoadedNetwork(net, blob, shape, preprocess, net.card.labels if labels is None else labels)
 
 
-def _load(args: argparse.Namespace, files: list[Path]) -> Net:
+class TrainedNet(Net):
+    """A Net whose layers have their weights."""
+
+    _lacking: ClassVar[str] = "none"
+
+
+def _load(args: argparse.Namespace, files: list[Path], alone: bool) -> tuple[Net, str, Shape]:
+    """Return the network, its input and the input's shape. Raises UsageError for layers without weights."""
     random = getattr(args, "random_weights", False)
     path, weights = locate(args.net, args.weights, compiled=True, adjacent=not random)
     compiled = is_compiled(path)
     if weights not in (None, path) and path == Path(args.net):
         args.weights = str(weights)
-    if weights is None and not random and not compiled:
-        raise no_weights(args)
     if weights is not None:
         refuse(args, ("random_weights",), f"where there are weights: {weights}")
     if args.verbose or getattr(args, "perf", False):
         tell_kernels()
     sizes = {} if compiled else {"batch": min(args.batch, len(files) or args.batch)}
-    net: Net = options.load_network(args, device=args.device, keep="outputs", **sizes, **options.offload(args))
-    options.check_custom(args, net.graph)
-    return net
+    sizes |= {"device": args.device, "keep": "outputs", **options.offload(args)}
+    try:
+        net: Net = options.load_network(args, Net if random else TrainedNet, **sizes)
+        options.check_custom(args, net.graph)
+        return net, *_input(args, net, files, alone)
+    except MissingWeights:
+        if weights is not None:
+            raise
+        raise _no_weights(args) from None
 
 
 def _input(args: argparse.Namespace, net: Net, files: list[Path], alone: bool) -> tuple[str, Shape]:
@@ -181,7 +191,7 @@ def _compare_labels(net: Net, labels: Sequence[str], path: Path) -> None:
         )
 
 
-def no_weights(args: argparse.Namespace) -> UsageError:
+def _no_weights(args: argparse.Namespace) -> UsageError:
     """Return the error for a missing caffemodel; the hint is where published ones are, else what does without."""
     rest = {"chai compile": "-o NET.chai", "chai evaluate": "--images", "chai quantize": "--calibration"}
     otherwise = "or --random-weights, to try the speed" if hasattr(args, "random_weights") else None

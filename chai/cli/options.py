@@ -6,7 +6,7 @@ import argparse
 from functools import partial
 from math import nan
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import overlay as overlays
 from ..detect.head import FAMILIES
@@ -19,6 +19,9 @@ from ..zoo import is_compiled
 from ..zoo.options import TABLE
 from . import output
 from .parsing import option, refuse, section
+
+if TYPE_CHECKING:
+    from ..net import Net
 
 Shape = tuple[int, ...]
 FORMATS = ("bits", "scheme")
@@ -268,8 +271,8 @@ def load_custom(args: argparse.Namespace) -> None:
         loading.load_custom(place)
 
 
-def load_network(args: argparse.Namespace, **options: Any) -> Any:
-    """Return the Net that the arguments describe."""
+def load_network(args: argparse.Namespace, kind: type[Net] | None = None, **options: Any) -> Any:
+    """Return the Net that the arguments describe, of a ``kind`` of its own."""
     from ..net import Net
 
     if is_compiled(args.net):
@@ -277,7 +280,7 @@ def load_network(args: argparse.Namespace, **options: Any) -> Any:
         fixed = ("shapes", "engine", "calibration", "random_weights", "anchors", *settled)
         refuse(args, fixed, f"for {args.net}, which is compiled", hint="give it to chai compile")
     load_custom(args)
-    return Net(args.net, args.weights, **{**reading(args), **options})
+    return (kind or Net)(args.net, args.weights, **{**reading(args), **options})
 
 
 def size(text: str) -> tuple[int, int]:

@@ -34,6 +34,11 @@ def fill(layer: str, shapes: tuple[Shape, ...], fillers: tuple[Filler | None, ..
     return blobs
 
 
+def upsampling(fillers: tuple[Filler | None, ...]) -> bool:
+    """Return whether weights are those of bilinear upsampling, which are often neither trained nor stored."""
+    return bool(fillers) and fillers[0] is not None and fillers[0].type == "bilinear"
+
+
 def bilinear(shape: Shape) -> Array:
     """Return the upsampling kernel (M, C, k, k) of Caffe's BilinearFiller."""
     kernel = shape[3]

@@ -18,6 +18,7 @@ from typing import BinaryIO
 from ..blob import Array, Shape, show
 from ..errors import MissingWeights, ModelError, ParseError
 from ..graph import Graph, Layer
+from ..graph.fillers import upsampling
 from ..limits import limits
 from ..util.data import malloc, npy
 from ..util.files import complete, content, opened_file
@@ -263,8 +264,8 @@ def _layer_bytes(name: str, type: str, blobs: Sequence[Array]) -> bytes:
 def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Stored, partial: bool = False) -> set[str]:
     """Check every layer of a network against a caffemodel; return the names of layers that keep their filler's values.
 
-    Those are upsampling layers with a bilinear filler, which are often neither trained nor stored. Shapes may differ by
-    leading ones, as Caffe's old 4-axis blobs do (1x1x1x64 for a bias of 64). Raises ModelError for blobs that do not fit
+    Those are upsampling layers with a bilinear filler. Shapes may differ by leading ones, as Caffe's old 4-axis blobs do
+    (1x1x1x64 for a bias of 64). Raises ModelError for blobs that do not fit
     their layer, MissingWeights for layers without blobs, which with ``partial`` keep their filler's values instead.
     """
     missing: list[Layer] = []
@@ -275,8 +276,7 @@ def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Stored, partia
         expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms)) if not layer.source else ()
         stored = [blob.shape for blob in weights.stored(layer)[1]]
         if not stored and expected:
-            drawn = layer.fillers()
-            if drawn and drawn[0] is not None and drawn[0].type == "bilinear":
+            if upsampling(layer.fillers()):
                 filled.add(layer.name)
             else:
                 missing.append(layer)

@@ -44,7 +44,7 @@ PHASES = ("TRAIN", "TEST")
 class _Engine(chai_net.Net):
     """chai's Net, but layers missing from the caffemodel keep their filler values, as in Caffe."""
 
-    _partial: ClassVar[bool] = True
+    _lacking: ClassVar[str] = "some"
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from operator import attrgetter, is_
 from typing import Any
 
 from ..blob import Array, Shape, count, show
-from ..errors import ModelError, UsageError
+from ..errors import MissingWeights, ModelError, UsageError
 from ..graph import Graph, Layer, fillers
 from ..limits import limits
 from ..parser.caffemodel import check_fit
@@ -42,16 +42,16 @@ class Parameters:
     """The trained parameters of a graph's layers.
 
     ``weights``  the caffemodel, if there is one
-    ``partial``  whether it may lack the weights of some layers
+    ``lacking``  whose weights may be missing: those of "some" layers, "all" or none of them, "none"
     ``trained``  whether no layer has random weights for want of a caffemodel
     ``lent``     whether a program has the arrays, which it may change at any time
     """
 
-    def __init__(self, graph: Graph, weights: Stored | None, partial: bool) -> None:
+    def __init__(self, graph: Graph, weights: Stored | None, lacking: str) -> None:
         self.graph = graph
         self.weights = weights
         self.trained = True
-        self._partial = partial
+        self._lacking = lacking
         self._attached = False
         self.lent = False
         self._read: dict[Layer, tuple[Array, ...]] = {}  # the arrays of layers that passes read
@@ -83,7 +83,8 @@ class Parameters:
 
     def _attach(self, shapes: Mapping[str, Shape]) -> None:
         """Assign the trained parameters to the layers."""
-        filled = check_fit(self.graph, shapes, self.weights, self._partial) if self.weights is not None else set()
+        some = self._lacking == "some"
+        filled = check_fit(self.graph, shapes, self.weights, some) if self.weights is not None else set()
         room = self.weights.room() if self.weights is not None else None
         drawn = 0  # layers whose weights are random
         for layer in self.graph.layers:
@@ -95,10 +96,13 @@ class Parameters:
             if stored and not layer.free_weights:
                 layer.blobs = [s.reshape(e) for s, e in zip(stored, expected)]
             elif expected:
-                drawn += 1
+                if self.weights is None and not fillers.upsampling(layer.fillers()):
+                    drawn += 1
+                    if self._lacking == "none":
+                        raise MissingWeights(f"layer {layer.name!r} ({layer.type}) has no weights", layer=layer.name)
                 layer.blobs = fillers.fill(layer.name, expected, layer.fillers())
         self._note(layer for layer in self.graph.layers if layer.engine != "custom")  # which may set theirs at any time
-        self.trained = self.weights is not None or not drawn
+        self.trained = not drawn
         if not self.trained:
             name = self.graph.name or stem(self.graph.path)
             log.warning("%s: no caffemodel: %d layers have random weights", name, drawn)

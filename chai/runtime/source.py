@@ -85,8 +85,7 @@ def _read(options: Options) -> tuple[Graph, Stored | None]:
 class PrototxtSource:
     """A Graph from a prototxt and its caffemodel, or from an ONNX file; planned for each set of input sizes.
 
-    A Net calls it in one thread at a time, and a ``CompiledSource`` in the same way. ``partial``: the caffemodel may lack the
-    weights of some layers.
+    A Net calls it in one thread at a time, and a ``CompiledSource`` in the same way. ``lacking``: as of ``Parameters``.
 
     ``graph``       its layers and blobs, as the Net shows them
     ``weights``     the caffemodel or ONNX file, if there is one
@@ -96,7 +95,7 @@ class PrototxtSource:
     ``calibrated``  whether they are final: the network's own, or measured
     """
 
-    def __init__(self, options: Options, device: Device, partial: bool) -> None:
+    def __init__(self, options: Options, device: Device, lacking: str) -> None:
         self.graph, self.weights = _read(options)
         self.device = device
         self.overlay: Overlay | None = None
@@ -104,7 +103,7 @@ class PrototxtSource:
         self.basis: Basis | None = None
         self.calibrated = False
         self._bits, self._scheme = options.bits, SCHEMES[0]  # of formats, if the network has none
-        self._parameters = Parameters(self.graph, self.weights, partial)
+        self._parameters = Parameters(self.graph, self.weights, lacking)
         self._chosen = dict(options.engine or {})  # the user's engines
         self._placing = None  # model by which segments that do not pay move to the host
         if device.fixed:

@@ -98,16 +98,16 @@ def test_weights_next_to_a_prototxt_are_for_those_who_ask(here: Path) -> None:
     assert not chai.pycaffe.Net("net.prototxt", chai.pycaffe.TEST).net.trained
 
 
-@pytest.mark.parametrize(
-    "command",
-    [
-        "run -i IMAGE",
-        "check -i IMAGE",
-        "evaluate --jobs 1 --images IMAGE",
-        "compile -o net.chai --calibration IMAGE",
-        QUANTIZE,
-    ],
-)
+WEIGHTED = [
+    "run -i IMAGE",
+    "check -i IMAGE",
+    "evaluate --jobs 1 --images IMAGE",
+    "compile -o net.chai --calibration IMAGE",
+    QUANTIZE,
+]
+
+
+@pytest.mark.parametrize("command", WEIGHTED)
 def test_commands_that_need_weights_read_those_next_to_the_prototxt(
     here: Path, capsys: pytest.CaptureFixture[str], command: str
 ) -> None:
@@ -119,6 +119,26 @@ def test_commands_that_need_weights_read_those_next_to_the_prototxt(
     shutil.copy(WEIGHTS, "net.caffemodel")
     assert main([name, "net.prototxt", *others]) == 0
     assert "random" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", WEIGHTED)
+def test_a_network_without_trained_parameters_needs_no_weights(
+    here: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    """A factor that is a bottom is none; a bilinear filler is all the weights there are."""
+    Path("net.prototxt").write_text(
+        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 1 dim: 8 dim: 10 } } }\n'
+        'layer { name: "pool" type: "Pooling" bottom: "data" top: "pool" pooling_param { kernel_size: 2 stride: 2 } }\n'
+        'layer { name: "up" type: "Deconvolution" bottom: "pool" top: "up" convolution_param { num_output: 1 '
+        'kernel_size: 4 stride: 2 pad: 1 bias_term: false weight_filler { type: "bilinear" } } }\n'
+        'layer { name: "scale" type: "Scale" bottom: "up" bottom: "data" top: "scale" scale_param { axis: 0 } }\n'
+    )
+    name, *others = [str(IMAGE) if word == "IMAGE" else word for word in command.split()]
+    rest = ["--output", "scale=map"] if name == "evaluate" else []
+    assert main([name, "net.prototxt", *others, *rest]) == 0
+    assert "random" not in capsys.readouterr().err
+    with chai.Net("net.prototxt") as net:
+        assert net.trained
 
 
 def test_random_weights_may_be_asked_for_all_the_same(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
