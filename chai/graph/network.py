@@ -45,8 +45,9 @@ class Graph:
     pass folded it into. ``composed`` are the layers of the prototxt that were replaced by their parts. ``losses`` are losses
     and measures, and what depends on them: they are computed after a pass. Its inputs are the labels, and it reads blobs of
     this Graph. ``unread`` are inputs, with their shapes, that nothing reads: they may be fed, and change nothing. ``notes`` are
-    remarks for the user, one sentence each. The layers of a ``fixed`` Graph hold for the sizes of its inputs, with any batch.
-    ``formats_in`` is the name of what its own formats are in, if it has any.
+    remarks for the user, one sentence each. The layers of a ``fixed`` Graph hold for the sizes of its inputs, with any batch,
+    unless a node of the file, ``counting``, has numbers for that batch alone. ``formats_in`` is the name of what its own
+    formats are in, if it has any.
 
     What it finds out of its layers it keeps: only those who build it may change the list, a pass makes a new Graph.
     """
@@ -65,6 +66,7 @@ class Graph:
     losses: Graph | None = None
     unread: dict[str, Shape | None] = field(default_factory=dict)
     fixed: bool = False
+    counting: str = ""
     formats_in: str = "precision_param"
 
     @property

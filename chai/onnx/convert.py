@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from ..blob import Shape, show
+from ..blob import Array, Shape, show
 from ..errors import ModelError, ParseError, ShapeError
 from ..graph import Graph
 from ..graph.params import BlobShape
 from ..plugins.loading import lookup
 from ..plugins.registry import Registry
+from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from .constants import WHOLE, Constant, OnnxWeights, TrainedBlob
 from .draft import Draft
@@ -35,6 +37,7 @@ class Converter:
         self.draft = Draft(model)
         self._lost: set[str] = set()  # values that refused nodes do not write
         self._measured: dict[str, OnnxNode] = {}  # shapes of blobs, by the values that they are
+        self._counting: dict[str, str] = {}  # nodes that are right for one batch alone, by their layers
 
     def run(self) -> tuple[Graph, OnnxWeights]:
         """Return the Graph and its trained parameters. Raises ParseError, ModelError and UnsupportedNodes."""
@@ -125,6 +128,7 @@ class Converter:
         for name in self.draft.stored.keys() - {layer.name for layer in kept}:
             del self.draft.stored[name]
         self.draft.graph.layers = kept
+        self.draft.graph.counting = next((self._counting[x.name] for x in kept if x.name in self._counting), "")
         if all(layer.source for layer in self.draft.graph.layers):
             raise ModelError(f"{self.model.path}: nothing is computed: no output depends on a layer")
         written = {top for layer in self.draft.graph.layers for top in layer.tops}
@@ -163,12 +167,14 @@ class Converter:
         if arrays is not None:
             for name, array in zip(record.outputs, arrays):
                 self.draft.define(name, Constant(array))
-            if record.operator in ("Shape", "Size") and not node.is_constant(0):
+            measured = record.operator in ("Shape", "Size") and not node.is_constant(0)
+            if measured:
                 self._measured[record.outputs[0]] = node
-                self.draft.sizes.update(record.outputs)
-            elif not self.draft.sizes.isdisjoint(record.inputs):
-                self.draft.sizes.update(record.outputs)
-        elif compute is not None:
+            if measured or not self.draft.twofold.keys().isdisjoint(record.inputs):
+                self._fold_twice(node, arrays)
+            return
+        before = len(self.draft.graph.layers)
+        if compute is not None:
             integers = self.draft.integers.intersection(record.inputs[record.operator == "Where" :])
             if integers and record.operator in _CUT:
                 raise Refused("a fraction of whole numbers, of which ONNX keeps the whole part")
@@ -181,9 +187,35 @@ class Converter:
                 self.draft.integers.update(outputs)
         else:
             self._custom(record)
+        if any(self._counts(record, i) for i in range(len(record.inputs))):
+            self._counting |= {layer.name: record.label for layer in self.draft.graph.layers[before:]}
         if codes is not None and record.operator != "DequantizeLinear":
             for name in filter(None, record.outputs):
                 self.draft.steps[name] = codes
+
+    def _fold_twice(self, node: OnnxNode, arrays: Sequence[Array]) -> None:
+        """Compute a node of constants for a batch twice as large, too: what depends on the batch differs there."""
+        twofold: Sequence[Array] = arrays
+        with self.draft.twice(), suppress(Refused):
+            twofold = fold(node) or arrays
+        self.draft.twofold.update(zip(node.record.outputs, map(Constant, twofold)))
+
+    def _counts(self, record: NodeRecord, index: int) -> bool:
+        """Return whether an input is a constant that is right for this batch alone, but for the size of the first axis."""
+        name = record.inputs[index]
+        constant, other = self.draft.constants.get(name), self.draft.twofold.get(name)
+        if constant is not None and other is not None:
+            here, there = constant.array(), other.array()
+            if here.shape == there.shape and record.operator in _SIZED:
+                here, there = here[1:], there[1:]
+            return not np.array_equal(here, there)
+        if constant is None or record.operator not in _BROADCAST or not constant.shape:
+            return False
+        blobs = [blob for blob in record.inputs if blob and blob not in self.draft.constants]
+        images = constant.shape[:1] if constant.shape[0] > 1 else None
+        faced = [blob for blob in blobs if self.draft.shape(blob)[:1] == images]
+        with self.draft.twice():
+            return any(self.draft.shape(blob)[:1] != images for blob in faced)
 
     def _check(self, record: NodeRecord) -> None:
         """Raise ParseError for a value that is written twice, or read before it is written."""
@@ -256,6 +288,11 @@ _WHOLE = {
     "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Sub", "Sum", "Tile", "Where",
 }  # fmt: skip
 _CUT = {"Div", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"}
+# operators whose constants are sizes, of which the first is that of the batch; and those that repeat a single image
+_SIZED = {"Expand", "Reshape", "Resize"}
+_BROADCAST = {
+    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "MatMul", "Mul", "Or", "Sub", "Where",
+}  # fmt: skip
 # operators that compute the same with codes as with numbers
 _ON_CODES = {*_MOVING, "DequantizeLinear", "MaxPool", "Pad", "Resize", "Shape"}
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections import ChainMap, Counter
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from math import prod
 from typing import Any
 
 from .. import layers
 from ..blob import Shape, show
-from ..errors import ModelError
+from ..errors import ChaiError, ModelError
 from ..fixed import Format
 from ..graph import Graph, Layer
 from ..graph.params import BlobShape
@@ -36,16 +37,19 @@ class Draft:
     ``blobs``      blob ids of the values that layers compute
     ``steps``      of values that are codes: what these stand for
     ``whole``      values that are whole numbers, as float32;  ``integers``  those of them that the file has as integers
-    ``nonnegative``  blobs that cannot be negative;  ``sizes``  constants that are computed from shapes of blobs
+    ``nonnegative``  blobs that cannot be negative
+    ``twofold``    constants that are computed from shapes of blobs, as they are for a batch twice as large
     """
 
     def __init__(self, model: Model) -> None:
         self.model = model
         self.graph = Graph(model.name, [], {}, [], {}, path=model.path, fixed=True)
         self.stored: dict[str, Blobs] = {}
-        self.constants = dict(model.tensors)
+        self.constants: MutableMapping[str, Constant] = dict(model.tensors)
         self.blobs: dict[str, str] = {}
-        self._shapes: dict[str, Shape] = {}
+        self._shapes: MutableMapping[str, Shape] = {}
+        self._twofold: dict[str, Shape] = {}  # for a batch twice as large, of the tops of the first layers
+        self._inferred = 0  # number of those layers
         self.writers: dict[str, Layer] = {}
         self._reads = Counter(name for node in model.nodes for name in node.inputs)
         self._reads.update(value.name for value in model.outputs)
@@ -54,7 +58,7 @@ class Draft:
         self._values.update(name for node in model.nodes for name in node.outputs)
         self._spare = limits().folded_numbers + model.size // 4
         self.nonnegative: set[str] = set()
-        self.sizes: set[str] = set()
+        self.twofold: dict[str, Constant] = {}
         self.whole: set[str] = set()
         self.integers: set[str] = set()
         self.steps: dict[str, CodeSteps] = {}
@@ -94,6 +98,22 @@ class Draft:
         self._spare -= count
         if self._spare < 0:
             raise Refused("constants too large: " + limits().exceeded("folded_numbers", count))
+
+    @contextmanager
+    def twice(self) -> Iterator[None]:
+        """Let values have the shapes and numbers that they have in a batch twice as large, as far as layers take that."""
+        shapes, constants = self._shapes, self.constants
+        for layer in self.graph.layers[self._inferred :]:
+            with suppress(ChaiError, KeyError):
+                before = [self._twofold[blob] for blob in layer.bottoms]
+                own = [(*(2 * size for size in shapes[top][:1]), *shapes[top][1:]) for top in layer.tops]
+                self._twofold.update(zip(layer.tops, own if layer.source else layer.shapes(*before)))
+        self._inferred = len(self.graph.layers)
+        self._shapes, self.constants = ChainMap(self._twofold, shapes), ChainMap(self.twofold, constants)
+        try:
+            yield
+        finally:
+            self._shapes, self.constants = shapes, constants
 
     # -- layers
 
@@ -161,6 +181,7 @@ class Draft:
             for top in layer.tops:
                 self.blobs.pop(top, None)
         del self.graph.layers[count:]
+        self._inferred = min(self._inferred, count)
 
     def finish(self) -> None:
         """Give the layers of a quantised file their formats."""

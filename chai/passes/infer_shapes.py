@@ -60,10 +60,11 @@ def _of_inputs(graph: Graph, inputs: Mapping[str, Shape], partial: bool) -> dict
                 f"{graph.path}: the file does not say the size of input {blob!r}",
                 hint=f"give it: --shape {blob}=1x3x224x224, or Net(..., shapes={{{blob!r}: (1, 3, 224, 224)}})",
             )
-        if graph.fixed and declared is not None and tuple(shape[1:]) != declared[1:]:
+        kept = 0 if graph.counting else 1  # axes from here on keep their sizes
+        if graph.fixed and declared is not None and tuple(shape[kept:]) != declared[kept:]:
+            why = f"node {graph.counting!r} has numbers for that batch" if kept == 0 else "only the batch may change"
             raise ShapeError(
-                f"{graph.path}: input {blob!r} is {show(tuple(shape))}, but the network was read for {show(declared)}; "
-                "only the batch may change",
+                f"{graph.path}: input {blob!r} is {show(tuple(shape))}, but the network was read for {show(declared)}; {why}",
                 hint=f"read it for this size: --shape {blob}=..., or Net(..., shapes={{{blob!r}: {tuple(shape)}}})",
             )
         shapes[blob] = tuple(shape)

@@ -44,7 +44,7 @@ def dropout(node: OnnxNode) -> None:
 def reshape(node: OnnxNode) -> None:
     shape = node.shape()
     target = reshape_target(node, shape)
-    if target[:1] not in ([-1], [*shape[:1]]) and -1 in target and node.inputs[1] in node.draft.sizes:
+    if target[:1] not in ([-1], [*shape[:1]]) and -1 in target and node.inputs[1] in node.draft.twofold:
         left, odd = divmod(prod(shape), -prod(target))  # as B * heads, -1, size: the images are in the first
         target = target if odd else [left if size == -1 else size for size in target]
     source, groups = _shuffled(node, target)

@@ -1,0 +1,110 @@
+"""Constants that are right for one batch alone: every other is an error that names the node, and never a wrong number."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import chai
+from chai.errors import ShapeError
+
+from .common import model, node, numbers
+
+COUNT = [node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "first"], ["count"], axis=0)]
+NUMBER = [*COUNT, node("Cast", ["count"], ["number"], to=1)]
+FOUR = numbers(4, 3, 5, 7)
+TENSORS = {
+    "first": np.array([0]), "map": np.array([3, 5, 7]), "row": np.array([105]), "one": np.array([1]), "four": FOUR,
+    "token": numbers(1, 3, 5, 7, seed=1), "second": np.array([1]),
+}  # fmt: skip
+
+# last nodes, and the answer by numpy for x
+COUNTED = {
+    "mean": (
+        [*NUMBER, node("ReduceSum", ["x", "first"], ["sum"]), node("Div", ["sum", "number"], ["y"], "last")],
+        lambda x: x.mean(0, keepdims=True),
+    ),
+    "share": ([*NUMBER, node("Div", ["x", "number"], ["y"], "last")], lambda x: x / len(x)),
+    "images as the second axis": (
+        [
+            node("Transpose", ["x"], ["turned"], perm=[1, 0, 2, 3]),
+            node("Shape", ["turned"], ["shape"]),
+            node("Gather", ["shape", "second"], ["count"], axis=0),
+            node("Cast", ["count"], ["number"], to=1),
+            node("Mul", ["x", "number"], ["y"], "last"),
+        ],
+        lambda x: x * len(x),
+    ),
+    "all images in one row": (
+        [
+            *COUNT,
+            node("Mul", ["count", "row"], ["size"]),
+            node("Concat", ["one", "size"], ["target"], axis=0),
+            node("Reshape", ["x", "target"], ["y"], "last"),
+        ],
+        lambda x: x.reshape(1, -1),
+    ),
+    "a token for each image": (
+        [
+            *COUNT,
+            node("Concat", ["count", "map"], ["target"], axis=0),
+            node("Expand", ["token", "target"], ["tokens"]),
+            node("Concat", ["tokens", "x"], ["y"], "last", axis=1),
+        ],
+        lambda x: np.concatenate([np.repeat(TENSORS["token"], len(x), 0), x], 1),
+    ),
+}
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("case", COUNTED)
+def test_numbers_that_count_the_images_are_for_one_batch(case: str, batch: int) -> None:
+    nodes, expected = COUNTED[case]
+    file = model(nodes, {"x": ("batch", 3, 5, 7)}, ["y"], TENSORS)
+    x = numbers(batch, 3, 5, 7, seed=2)
+    with chai.Net(file, device="float", shapes={"x": x.shape}) as net:
+        np.testing.assert_allclose(net.forward(x=x)["y"], expected(x), rtol=1e-6, atol=1e-6)
+        with pytest.raises(ShapeError, match="node 'last' has numbers for that batch") as caught:
+            net.forward(x=numbers(2, 3, 5, 7))
+        assert "--shape x=" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("operator", ["Add", "Mul", "Greater", "Where"])
+def test_a_single_image_is_not_repeated_for_a_constant_of_a_batch(operator: str) -> None:
+    inputs = ["truth", "x", "four"] if operator == "Where" else ["x", "four"]
+    nodes = [node("Less", ["x", "x"], ["truth"], "first"), node(operator, inputs, ["y"], "last")]
+    with chai.Net(model(nodes, {"x": FOUR.shape}, ["y"], {"four": FOUR}), device="float") as net:
+        assert net.forward(x=FOUR)["y"].shape == FOUR.shape
+        with pytest.raises(ShapeError, match="node 'last' has numbers for that batch"):
+            net.forward(x=FOUR[:1])
+
+
+# sizes of blobs that do not change with the batch, and the batch as the first size
+FREE = {
+    "rows": [
+        *COUNT, node("Concat", ["count", "row"], ["target"], axis=0), node("Reshape", ["x", "target"], ["y"]),
+    ],
+    "height": [
+        node("Shape", ["x"], ["shape"]), node("Gather", ["shape", "second"], ["channels"], axis=0),
+        node("Cast", ["channels"], ["number"], to=1), node("Div", ["x", "number"], ["y"]),
+    ],
+    "numbers of an image": [
+        *COUNT, node("Size", ["x"], ["all"]), node("Div", ["all", "count"], ["each"]),
+        node("Cast", ["each"], ["number"], to=1), node("Div", ["x", "number"], ["y"]),
+    ],
+    "channels first": [
+        node("Transpose", ["x"], ["turned"], perm=[1, 0, 2, 3]), node("Shape", ["turned"], ["shape"]),
+        node("Gather", ["shape", "first"], ["channels"], axis=0), node("Cast", ["channels"], ["number"], to=1),
+        node("Div", ["x", "number"], ["y"]),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FREE)
+def test_other_sizes_leave_the_batch_free(case: str) -> None:
+    divisor = {"numbers of an image": 105, "rows": 1}.get(case, 3)
+    x = numbers(4, 3, 5, 7)
+    with chai.Net(model(FREE[case], {"x": ("batch", 3, 5, 7)}, ["y"], TENSORS), device="float") as net:
+        y = net.forward(x=x)["y"]
+    np.testing.assert_allclose(y, (x / divisor).reshape(y.shape), rtol=1e-6, atol=1e-7)
+    assert len(y) == 4
