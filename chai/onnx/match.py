@@ -7,6 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from math import isclose, pi, prod, sqrt
 
+from .ports import further
 from .read import Model, NodeRecord
 from .refusal import Refused
 
@@ -76,8 +77,8 @@ class Links:
 
 
 def _whole(node: NodeRecord) -> bool:
-    """Return whether a node has inputs and outputs, as all in a match but Constant."""
-    return bool(node.inputs and node.outputs)
+    """Return whether a node has inputs and outputs, as all in a match but Constant, and no input too many."""
+    return bool(node.inputs and node.outputs) and not further(node)
 
 
 def matched(model: Model) -> Iterator[NodeRecord]:
