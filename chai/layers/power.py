@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .. import kernels
@@ -26,6 +27,9 @@ class Power(Layer):
         power: float = 1.0
         scale: float = 1.0
         shift: float = 0.0
+
+    def nonnegative(self, bottoms: Sequence[bool]) -> bool:
+        return super().nonnegative(bottoms) or (min(self.params.scale, self.params.shift) >= 0 and all(bottoms))
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         from ..tasks.arithmetic import arithmetic  # float networks need no Tasks

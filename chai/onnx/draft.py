@@ -35,8 +35,9 @@ class Draft:
     ``stored``     their trained parameters
     ``constants``  values that are known
     ``blobs``      blob ids of the values that layers compute
-    ``steps``      of values that are codes: what these stand for
+    ``steps``      of values that are codes: what these stand for;  ``formats``  of the blobs that the file has as codes
     ``whole``      values that are whole numbers, as float32;  ``integers``  those of them that the file has as integers
+    ``decoded``    values that are the numbers of codes
     ``nonnegative``  blobs that cannot be negative
     ``twofold``    constants that are computed from shapes of blobs, as they are for a batch twice as large
     """
@@ -61,8 +62,9 @@ class Draft:
         self.twofold: dict[str, Constant] = {}
         self.whole: set[str] = set()
         self.integers: set[str] = set()
+        self.decoded: set[str] = set()
         self.steps: dict[str, CodeSteps] = {}
-        self._formats: dict[str, Format] = {}  # of blobs that are codes in the file
+        self.formats: dict[str, Format] = {}
         self._thresholds: dict[str, tuple[float, ...]] = {}  # of weights, by layer
 
     def shape(self, name: str) -> Shape:
@@ -85,7 +87,7 @@ class Draft:
             self.constants[name] = constant
 
     def format(self, name: str, format: Format) -> None:
-        own = self._formats.setdefault(self.blobs[name], format)
+        own = self.formats.setdefault(self.blobs[name], format)
         if own != format:
             raise Refused(f"its input has steps of {own.step:g} already, which cannot be {format.step:g}, too")
 
@@ -185,8 +187,8 @@ class Draft:
 
     def finish(self) -> None:
         """Give the layers of a quantised file their formats."""
-        if self._formats:
-            assign(self.graph, self._formats, self._thresholds)
+        if self.formats:
+            assign(self.graph, self.formats, self._thresholds)
             self.graph.formats_in = "QuantizeLinear"
 
 

@@ -28,7 +28,12 @@ def quantize(node: OnnxNode) -> None:
     node.same(blob)
     node.draft.steps[node.outputs[0]] = steps  # known even if it is refused: the nodes after it are judged, too
     format = steps.format
-    if format.unsigned and blob not in node.draft.nonnegative:  # saturation at 0 is a ReLU
+    negative = format.unsigned and blob not in node.draft.nonnegative  # saturation at 0 is a ReLU
+    if node.inputs[0] in node.draft.decoded and node.draft.formats.get(blob, format) != format:  # from codes to codes
+        blob = node.part("Power", blob)
+        node.draft.formats[blob] = format.signed if negative else format
+        node.same(blob)
+    if negative:
         node.result("ReLU", blob, relu6=abs(format.value / 6 - 1) < SIX)
     node.draft.format(node.outputs[0], format)
 
@@ -52,6 +57,7 @@ def dequantize(node: OnnxNode) -> None:
     if encoded != steps:
         raise Refused("scale or zero point differ from those of the node that makes its codes")
     node.same(node.input())
+    node.draft.decoded.add(node.outputs[0])
 
 
 def _steps(node: OnnxNode, dtype: str) -> CodeSteps:
