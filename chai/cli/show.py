@@ -95,6 +95,7 @@ def execute(args: argparse.Namespace) -> int:
         output.say(f"wrote {args.html}")
     if not (args.quiet or args.json or args.dot or args.listing):
         known = view.content.compiled or view.content.weights  # without being typed
+        known = known or all(layer.parameters == 0 for layer in view.content.layers)
         weights = f" {args.weights}" if args.weights else "" if known else " WEIGHTS"
         device = options.simulator(view.net.overlay) if view.content.compiled and view.net is not None else ""
         output.say(f"next: chai run {args.net}{weights} -i IMAGE{device}")

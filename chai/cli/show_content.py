@@ -128,6 +128,6 @@ def of_graph(graph: Graph, shapes: Mapping[str, Shape]) -> dict[str, Any]:
     return {
         "inputs": {b: list(shapes[b]) if b in shapes else None for b in graph.inputs},
         "outputs": list(graph.outputs),
-        "notes": [*graph.notes, *unlike_caffe(graph, shapes)],
+        "notes": [*graph.notes, *filter(None, [graph.unread_state]), *unlike_caffe(graph, shapes)],
         "composed": {name: list(whole.parts) for name, whole in graph.composed.items()},
     }

@@ -47,7 +47,7 @@ class Graph:
     this Graph. ``unread`` are inputs, with their shapes, that nothing reads: they may be fed, and change nothing. ``notes`` are
     remarks for the user, one sentence each. The layers of a ``fixed`` Graph hold for the sizes of its inputs, with any batch,
     unless a node of the file, ``counting``, has numbers for that batch alone. ``formats_in`` is the name of what its own
-    formats are in, if it has any.
+    formats are in, if it has any, ``unread_state`` what of the state that was asked for no rule of the file reads.
 
     What it finds out of its layers it keeps: only those who build it may change the list, a pass makes a new Graph.
     """
@@ -68,6 +68,7 @@ class Graph:
     fixed: bool = False
     counting: str = ""
     formats_in: str = "precision_param"
+    unread_state: str = ""
 
     @property
     def output_blobs(self) -> list[str]:

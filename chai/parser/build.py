@@ -53,6 +53,18 @@ class NetState:
             and self.stages.isdisjoint(rule.all("not_stage"))
         )
 
+    def unread(self, messages: Iterable[Message]) -> str:
+        """Return in words which stages, or that the level, no rule of these layers reads; "" if all are read."""
+        rules = [rule for message in messages for kind in ("include", "exclude") for rule in message.all(kind)]
+        known = {stage for rule in rules for kind in ("stage", "not_stage") for stage in rule.all(kind)}
+        texts = [f"stage {stage!r}" for stage in sorted(self.stages - known)]
+        if self.level and not any(rule.has(bound) for rule in rules for bound in ("min_level", "max_level")):
+            texts.append(f"level {self.level}")
+        if not texts:
+            return ""
+        stages = f"; stages of the file: {', '.join(sorted(known))}" if known else ""
+        return f"no include or exclude rule is for {', '.join(texts)}{stages}"
+
     def needed(self, layer: Message) -> list[str]:
         """Return the options with which a layer that is left out would belong to the network, as alternatives."""
         rules, other = layer.all("include"), PHASES[self.phase == PHASES[0]]
@@ -90,7 +102,7 @@ def build(net: Message, messages: list[Message], state: NetState, custom: Regist
         raise ParseError("no layer in this file, expected a network", path=source.path, hint=hint)
     if len(messages) > limits().layers:
         raise ParseError("too many layers: " + limits().exceeded("layers", len(messages)), path=source.path)
-    graph = Graph(net.get("name", ""), [], {}, [], {}, path=source.path)
+    graph = Graph(net.get("name", ""), [], {}, [], {}, path=source.path, unread_state=state.unread(messages))
     wiring = _Wiring(graph, state)
     for message in messages:
         if state.includes(message):

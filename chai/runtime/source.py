@@ -123,6 +123,8 @@ class PrototxtSource:
         self._rewritten: tuple[Graph, Mapping[str, str]] | None = None
         self._host: HostPass | None = None  # for the shapes that were asked for last
         self._parameters.check_digest()
+        if self.graph.unread_state and lacking != "some":  # a program for Caffe may name stages for all of its networks
+            log.warning("%s: %s", self.graph.path, self.graph.unread_state)
 
     @property
     def trained(self) -> bool:

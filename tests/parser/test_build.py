@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+import chai
+from chai import pycaffe
 from chai.cli import main
 from chai.errors import ChaiError, ModelError, ParseError, PluginError, UnknownLayer
 from chai.graph import Graph
@@ -136,6 +138,41 @@ def test_what_would_include_a_layer(rules: str, state: dict[str, Any], hint: str
 def test_rules(rules: str, state: dict[str, Any], kept: bool) -> None:
     net = graph(DATA + RELU + layer("x", "ReLU", "data", "x", rules), **state)
     assert ("x" in names(net)) is kept
+
+
+@pytest.mark.parametrize(
+    ("rules", "state", "unread"),
+    [
+        ("", {}, ""),
+        ("", {"stages": ["a"]}, "no include or exclude rule is for stage 'a'"),
+        ("", {"stages": "a", "level": 2}, "no include or exclude rule is for stage 'a', level 2"),
+        ('include { stage: "a" }', {"stages": ["a"]}, ""),
+        ('exclude { not_stage: "a" }', {"stages": ["a"]}, ""),
+        (
+            'include { stage: "b" } include { not_stage: "a" }',
+            {"stages": ["d", "a", "c"]},
+            "no include or exclude rule is for stage 'c', stage 'd'; stages of the file: a, b",
+        ),
+        ("exclude { max_level: -1 }", {"level": 1}, ""),
+    ],
+)
+def test_a_state_that_no_rule_reads(rules: str, state: dict[str, Any], unread: str) -> None:
+    """It is a warning of Net, a note of chai show, and nothing in pycaffe, whose programs may name stages for all networks."""
+    assert graph(DATA + RELU + layer("x", "ReLU", "data", "x", rules), **state).unread_state == unread
+
+
+def test_what_no_rule_reads_is_a_warning_but_not_in_pycaffe(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "net.prototxt").write_text(DATA + RELU)
+    pycaffe.Net(tmp_path / "net.prototxt", pycaffe.TEST, stages=["deploy"])
+    assert not caplog.records
+    chai.Net(tmp_path / "net.prototxt", device="float", stages=["deploy"])
+    said = "no include or exclude rule is for stage 'deploy'"
+    assert [record.message for record in caplog.records] == [f"{tmp_path / 'net.prototxt'}: {said}"]
+    assert main(["show", str(tmp_path / "net.prototxt"), "--stage", "deploy"]) == 0
+    output = capsys.readouterr()
+    assert f"note     {said}" in output.out and "WEIGHTS" not in output.err
 
 
 def test_include_and_exclude_together_are_refused() -> None:
