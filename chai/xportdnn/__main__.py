@@ -13,6 +13,7 @@ from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 
+from ..__main__ import main as run
 from ..cli import guarded, main as chai_command
 from ..cli.output import start_logging
 from ..cli.parsing import Parser
@@ -154,4 +155,4 @@ def _exact(number: float) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    run(main)

@@ -167,6 +167,20 @@ def test_a_signal_that_ends_quantize_leaves_what_ctrl_c_leaves(tmp_path: Path, n
     assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("out.prototxt", OLD)]
 
 
+def test_a_signal_that_ends_xportdnn_leaves_what_ctrl_c_leaves(tmp_path: Path) -> None:
+    (tmp_path / "out.prototxt").write_bytes(OLD)
+    prototxt, weights = (str(shipped("prototxt", f"digits.{kind}")) for kind in ("prototxt", "caffemodel"))
+    code = f"{SLOW}\nimport sys\nfrom runpy import run_module\nrun_module('chai.xportdnn', run_name='__main__')"
+    args = ["--quant_type", "DynamicFixed", "--deploy_model", prototxt, "--weights", weights]
+    with started(tmp_path, code, *args, "--quantized_deploy_model", "out.prototxt") as process:
+        until((tmp_path / "writing").exists, "nothing was written")
+        process.send_signal(signal.SIGTERM)
+        _, words = process.communicate(timeout=HANG)
+    assert process.returncode == 128 + signal.SIGTERM and "Traceback" not in words
+    (tmp_path / "writing").unlink()
+    assert [(file.name, file.read_bytes()) for file in tmp_path.iterdir()] == [("out.prototxt", OLD)]
+
+
 def test_sighup_stays_ignored_under_nohup(tmp_path: Path) -> None:
     ignoring = "import signal\nsignal.signal(signal.SIGHUP, signal.SIG_IGN)"
     tell = "import chai.cli\nchai.cli.main = lambda _: print(signal.getsignal(signal.SIGHUP).name)"
