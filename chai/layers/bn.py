@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from ..blob import Array, Shape
+from ..blob import Array, Shape, show
 from ..fixed import Centred
 from ..graph.fillers import EXACT
 from ..graph.params import Filler, choice, nested, within
@@ -43,7 +43,9 @@ class BN(AffineLayer):
         return p.frozen or any(f is not None for f in (p.slope_filler, p.bias_filler, p.momentum))
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        return (self.spatial(bottoms[0]),)
+        if len(bottoms[0]) < 2:
+            raise self.wrong(f"expected a blob with channels, found {show(bottoms[0])}")
+        return bottoms
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         return ((1, bottoms[0][1], 1, 1),) * (4 if self._stored else 2)
@@ -79,12 +81,13 @@ class BN(AffineLayer):
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]
-        scale, shift, *statistics = self.blobs
+        scale, shift, *statistics = (blob.reshape(-1, *(1 for _ in x.shape[2:])) for blob in self.blobs)
         if statistics:
             (mean, variance), eps = statistics, self.params.eps
         elif self.params.bn_mode == "INFERENCE":
             return (scale * x + shift,)
         else:
-            mean = x.mean((0, 2, 3), keepdims=True, dtype=np.float32)
-            variance, eps = ((x - mean) ** 2).mean((0, 2, 3), keepdims=True, dtype=np.float32), 1e-9
+            others = tuple(axis for axis in range(x.ndim) if axis != 1)
+            mean = x.mean(others, keepdims=True, dtype=np.float32)
+            variance, eps = ((x - mean) ** 2).mean(others, keepdims=True, dtype=np.float32), 1e-9
         return (scale * ((x - mean) / np.sqrt(variance + np.float32(eps))) + shift,)

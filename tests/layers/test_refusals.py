@@ -160,7 +160,7 @@ CASES = [
     of("Axpy", "", "", [(2, 3), IMAGE, (2, 3, 7, 5)], "2x3x5x7 + 2x3x7x5"),
     # -- normalization
     of("MVN", "", "", [(2, 3)], "4-axis", "2x3"),
-    of("BN", "", "", [(2, 3)], "4-axis", "2x3"),
+    of("BN", "", "", [(3,)], "with channels", "found 3"),
     of("LRN", "lrn_param", "local_size: 4", [IMAGE], "local_size 4", "odd"),
     of("LRN", "", "", [(2, 3)], "4-axis", "2x3"),
     of("Softmax", "softmax_param", "axis: 2", [(2, 3)], "axis 2", "2 axes", "2x3"),

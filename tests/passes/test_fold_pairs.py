@@ -75,6 +75,14 @@ def test_other_pairs_become_one_layer_and_single_ones_stay(tmp_path: Path) -> No
     same(graph, after, 1e-5)
 
 
+@pytest.mark.parametrize("shape", [(4, 4), (2, 4, 5), (2, 4, 4), (2, 3, 2, 5, 3)])
+def test_a_pair_of_a_blob_of_other_axes_than_four(tmp_path: Path, shape: tuple[int, ...]) -> None:
+    graph = make(tmp_path, f"bn BatchNorm data -> b : {GLOBAL}\nscale Scale b -> s : {AFFINE}\nrelu ReLU s -> y", shape)
+    after = rewrite(graph, ChaidnnArithmetic)
+    assert types(after)[0] == "BN"
+    same(graph, after, 1e-5)
+
+
 def test_formats_of_a_folded_convolution(tmp_path: Path) -> None:
     """Its weights have lost theirs, and a threshold its fraction."""
     graph = make(
