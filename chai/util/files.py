@@ -28,15 +28,19 @@ def path_of(path: str | Path) -> str | Path:
 
 @contextmanager
 def complete(path: str | Path) -> Iterator[Path]:
-    """Yield a temporary path in the folder of ``path``; it is renamed to ``path`` at the end, or removed on an error."""
+    """Yield a temporary path in the folder of ``path``; it is renamed to ``path`` at the end, or removed on an error.
+
+    Of a link, it is the file that it points to.
+    """
     from pathlib import Path
 
     path = Path(path_of(path))
-    part = incomplete(path)
+    target = behind(path)
+    part = incomplete(target)
     with named(path, part):
         try:
             yield part
-            os.replace(part, path)
+            os.replace(part, target)
         except BaseException:
             part.unlink(missing_ok=True)
             raise
@@ -51,6 +55,11 @@ def named(path: str | Path, part: Path | None = None) -> Iterator[None]:
         if error.filename in (None, part, str(part)):
             error.filename = str(path)
         raise
+
+
+def behind(path: Path) -> Path:
+    """Return the file that a link points to, which may not be there yet; else the path itself."""
+    return path.parent / os.path.realpath(path) if path.is_symlink() else path
 
 
 def incomplete(path: Path) -> Path:
@@ -153,6 +162,7 @@ def rest(file: BinaryIO, limit: str, path: str) -> bytes:
 
 def obstacle(path: Path, folder: bool = False) -> str:
     """Return why ``path`` cannot be written, or "". With ``folder`` it may also be a folder."""
+    path = behind(path)
     if path.is_dir():
         reason = "" if folder else "is a folder"
     elif path.exists() and not path.is_file():

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from chai.errors import UsageError
-from chai.util.files import complete, locked, opened
+from chai.frames.mp4 import WholeFile
+from chai.util.files import complete, locked, obstacle, opened
 from tests.conftest import HANG
 
 
@@ -34,6 +35,29 @@ def test_what_stops_half_way_leaves_the_old_file(tmp_path: Path, stop: type[Base
         raise stop
     assert path.read_text() == "before"
     assert [p.name for p in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_a_link_stays_and_what_it_points_to_is_written(tmp_path: Path) -> None:
+    """As by cp, gcc -o and curl -o; also if nothing is there yet, and through several."""
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "file").write_text("old")
+    for name, place in (("link", "far/file"), ("new", "far/made"), ("twice", "link"), ("lost", "nowhere/file")):
+        (tmp_path / name).symlink_to(place)
+    for name, place in (("link", "far/file"), ("new", "far/made"), ("twice", "far/file")):
+        with complete(tmp_path / name) as part:
+            assert part.parent == tmp_path / "far"
+            part.write_text(name)
+        assert (tmp_path / name).is_symlink() and (tmp_path / place).read_text() == name
+        assert obstacle(tmp_path / name) == ""
+    assert [path.name for path in sorted((tmp_path / "far").iterdir())] == ["file", "made"]
+    assert "there is no folder" in obstacle(tmp_path / "lost")
+    with pytest.raises(FileNotFoundError) as caught, complete(tmp_path / "lost") as part:
+        part.touch()
+    assert caught.value.filename == str(tmp_path / "lost")
+    whole = WholeFile(tmp_path / "link")
+    whole.append(b"frames")
+    whole.close()
+    assert (tmp_path / "far" / "file").read_bytes() == b"frames" and (tmp_path / "link").is_symlink()
 
 
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
