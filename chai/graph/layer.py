@@ -37,18 +37,9 @@ class Layer:
     and never writes into its bottoms. The lock ``turn``, shared with the copies that passes make, lets one thread run it
     at a time.
 
-    How to add a layer type: add a file to ``chai/layers`` named after the type (``InnerProduct`` is in
-    ``inner_product.py``), with a class of that name derived from Layer. It needs no registration.
-
-    1. ``Params``, inside the class, is a frozen dataclass with the fields of the type's message, ``ReLUParameter`` of ReLU
-       (graph/params.py has ranges and choices). Add messages that Caffe does not have to ``proto/caffe.proto`` too.
-    2. A type on the host needs ``shapes`` and ``forward``; with trained parameters also ``weight_shapes``, with matrix
-       products ``macs``.
-    3. For an overlay: ``unsupported`` returns why it cannot run there, ``lower`` its Tasks, ``parts`` the tops that are
-       views of its bottom's channels.
-    4. The properties in the section "for passes and the quantiser" state which rewrites are valid for the type.
-       A method that raises NotImplementedError here is called only where one of them, or ``unsupported``, allows it.
-    5. The test compares ``forward`` with Caffe's formula, and its Tasks with ``forward``.
+    A type needs ``shapes`` and ``forward``; with trained parameters also ``weight_shapes``, with matrix products ``macs``. A
+    method that raises NotImplementedError here is called only where a property, or ``unsupported``, allows it. How to add a
+    type: docs/architecture.md.
     """
 
     message: ClassVar[str | None] = None  # its *_param field, if that is not named after the type
@@ -423,10 +414,8 @@ class Layer:
 
     def miscounted(self, bottoms: int, tops: int) -> tuple[str, str] | None:
         """Return of which blobs it takes another number, "bottom" or "top", and which; None if it takes so many."""
-        for what, number, (least, most) in (
-            ("bottom", bottoms, self.bottoms_allowed),
-            ("top", tops, self.tops_allowed),
-        ):
+        allowed = ("bottom", bottoms, self.bottoms_allowed), ("top", tops, self.tops_allowed)
+        for what, number, (least, most) in allowed:
             if number < least or (most is not None and number > most):
                 takes = f"{least}" if least == most else f"at least {least}" if most is None else f"{least} to {most}"
                 return what, f"takes {takes} {what}{'' if takes == '1' else 's'}, found {number}"
