@@ -10,8 +10,8 @@ from typing import Any
 from ..detect.head import head_of
 from ..detect.labels import SETS
 from ..errors import ParseError, UsageError
-from ..images.preprocess import CHANNELS, LARGEST, LETTERBOX, OPTIONS, Preprocess
-from ..util.files import content
+from ..images.preprocess import LARGEST, LETTERBOX, OPTIONS, Preprocess
+from ..util.files import content, decoded
 from ..util.lazy_numpy import np
 from .card import Card
 from .published import from_table
@@ -23,12 +23,7 @@ _DEEP = rf"""(?<![\w"'-])[\w"'-]+(?:[ \t]*\.[ \t]*[\w"'-]+){{{DEPTH}}}"""
 
 def card_text(path: Path) -> str:
     """Return the text of a card; "" if there is no such file. Raises ParseError."""
-    if not path.is_file():
-        return ""
-    try:
-        return content(path, "card_bytes").decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ParseError(f"this is no TOML: {error}", path=str(path)) from error
+    return decoded(content(path, "card_bytes"), path) if path.is_file() else ""
 
 
 def _toml(text: str, path: Path) -> dict[str, Any]:
@@ -131,23 +126,15 @@ def _preprocess(table: Any, path: Path) -> Preprocess:
     for key, value in table.items():
         if key not in OPTIONS:
             raise ParseError(f"[preprocess] has no key {key!r}; expected {', '.join(OPTIONS)}", path=str(path))
-        if key == "channels" and value not in CHANNELS:
-            raise ParseError(f"channels: expected one of {', '.join(CHANNELS)}, found {value!r}", path=str(path))
-        if key == "channels" or (key, value) == ("resize", LETTERBOX):
-            options[key] = value
-            continue
         numbers = value if isinstance(value, list) else [value]
-        if not all(isinstance(n, (int, float)) and not isinstance(n, bool) and abs(n) <= LARGEST for n in numbers):
+        word = key == "channels" or value == LETTERBOX
+        if not word and not all(type(n) in (int, float) and abs(n) <= LARGEST for n in numbers):
             raise ParseError(f"{key}: expected numbers, found {str(value)[:80]}", path=str(path))
-        if key in ("resize", "crop") and (len(numbers) != 2 or not all(isinstance(n, int) for n in numbers)):
-            raise ParseError(f"{key}: expected [height, width], found {value!r}"[:200], path=str(path))
         if key == "raw_scale" and isinstance(value, list):
             raise ParseError(f"{key}: expected one number, found {str(value)[:80]}", path=str(path))
         several = key in ("resize", "crop", "mean") or isinstance(value, list)
-        options[key] = (
-            tuple(map(float, numbers)) if key == "scale" and several else tuple(numbers) if several else float(value)
-        )
+        options[key] = value if word else tuple(numbers) if several else float(value)
     try:
-        return Preprocess().with_options(**options) if options else Preprocess()
+        return Preprocess().with_options(**options)
     except UsageError as error:
-        raise ParseError(error.message, path=str(path)) from error
+        raise ParseError(error.message, path=str(path), hint=error.hint) from error
