@@ -177,9 +177,9 @@ def _test(args: argparse.Namespace) -> int:
     failed = sum(not result.ok for result in results)
     if args.json:
         output.as_json(Selftest(device.name, on.name, f"{on.build:08x}", results, probably, failed, not failed))
-        return 1 if failed else 0
-    output.result(f"{len(results) - failed} of {len(results)} passed: device {device.name}, overlay {on.name}")
-    if facts:
+    else:
+        output.result(f"{len(results) - failed} of {len(results)} passed: device {device.name}, overlay {on.name}")
+    if facts and not args.json:
         outcome = selftest.outcome(device, on, results)
         _report(device, on, facts, [*outcome, *(("probably", sentence) for sentence in probably)])
     return 1 if failed else 0

@@ -18,7 +18,7 @@ from ..parser.caffemodel import check_fit
 from ..parser.stored import Stored
 from ..passes.infer_shapes import infer_shapes
 from ..report.diagram import dot_lines
-from ..report.host_speed import PICTURE_SIZE, EndToEnd, HostSpeed
+from ..report.host_speed import PICTURE_SIZE, HostSpeed
 from ..report.layer_rows import LayerRow, described, size, sizes, summary, total
 from ..tasks.coarser import SENTENCE, listed
 from ..util.interpreter import Uncollected
@@ -285,33 +285,29 @@ def _plan_lines(view: NetworkView, net: Net) -> Iterator[Line]:
         yield "", "read in the format they are written in, not in their layer_in:", differ
     if overlay.own is not None:
         yield "speed", overlay.own.speed(overlay, view.segments), []
-        yield from _host_lines(content.host)
-        return
-    if overlay.emulated:
+    elif overlay.emulated:
         yield "speed", "not modelled: the overlay exists on the emulator alone", []
-        return
-    clock = f"modelled at an assumed {overlay.clock_mhz:g} MHz ({overlay.name})"
-    larger = f", {content.modelled_fps:.1f} at batch {content.batch}" if content.batch != 1 else ""
-    speed = f"{content.modelled_fps_batch_1:.1f} images/second at batch 1{larger}"
-    yield "speed", f"{speed}, on the overlay alone, {clock}", []
-    yield from _host_lines(content.host)
+    else:
+        clock = f"modelled at an assumed {overlay.clock_mhz:g} MHz ({overlay.name})"
+        larger = f", {content.modelled_fps:.1f} at batch {content.batch}" if content.batch != 1 else ""
+        speed = f"{content.modelled_fps_batch_1:.1f} images/second at batch 1{larger}"
+        yield "speed", f"{speed}, on the overlay alone, {clock}", []
+    if content.host is not None and not overlay.emulated:
+        yield from _host_lines(content.host)
 
 
-def _host_lines(host: HostSpeed | None) -> Iterator[Line]:
-    """Yield what the host makes of the overlay's images a second; nothing if no model says what it takes."""
-    if host is None:
-        return
+def _host_lines(host: HostSpeed) -> Iterator[Line]:
+    """Yield what the host makes of the overlay's images a second."""
     alone, picture = host["alone"], host["picture"]
     yield "host", f"{_basis(host)}: {_span(alone['images_per_second'])} {RATE}", []
-    yield (
-        "overlap",
-        f"{_span(alone['overlapping'])} {RATE} in net.stream, where host and overlay have a thread each",
-        [],
-    )
+    overlapping = f"{_span(alone['overlapping'])} {RATE} in net.stream"
+    yield "overlap", f"{overlapping}, where host and overlay have a thread each", []
     if picture is not None:
-        more = f"a JPEG of {PICTURE_SIZE} read for each image, {_more(host, alone, picture)}"
+        more = f"{(picture['amount'] - alone['amount']) / 1e6:.1f} M more"
+        if host["measured"]:
+            more = f"{picture['ms'][0] - alone['ms'][0]:.2f} ms more"
         rates = f"{_span(picture['images_per_second'])} {RATE}, {_span(picture['overlapping'])} in net.stream"
-        yield "picture", f"{more}: {rates}", []
+        yield "picture", f"a JPEG of {PICTURE_SIZE} read for each image, {more}: {rates}", []
     if host["guessed"]:
         yield "guess", "layers whose type has no figures of its own:", host["guessed"]
     if host["left_out"]:
@@ -350,12 +346,6 @@ def _basis(host: HostSpeed) -> str:
     marked = both.get(tuple(key for key in ("clock_mhz", "cycles") if key in assumed), "")
     figures = f"{_span(cycles)} cycles each and {host['clock_mhz']:g} MHz{marked}, misses in the caches not counted"
     return f"modelled: {alone['amount'] / 1e6:.1f} M instructions of {host['machine']}, {figures}"
-
-
-def _more(host: HostSpeed, alone: EndToEnd, picture: EndToEnd) -> str:
-    if host["measured"]:
-        return f"{picture['ms'][0] - alone['ms'][0]:.2f} ms more"
-    return f"{(picture['amount'] - alone['amount']) / 1e6:.1f} M more"
 
 
 def _count(value: int | None) -> str:
