@@ -185,12 +185,13 @@ def answers_of(args: argparse.Namespace, job: LoadedNetwork) -> Answers:
         least = getattr(source(graph, name).params, "confidence_threshold", None)
         if least is not None and "threshold" in args.typed and args.threshold < least:
             output.say(f"note: {net.name} has boxes whose scores exceed {least:g} alone")
+    shown = answers.forms()
     for names, forms, words in (
         (("threshold",), {"boxes"}, "boxes"),
         (("top", "labels"), {"boxes", "scores", "classes"}, "boxes or scores of classes"),
         (("draw",), {"boxes", "scores", "classes", "values"}, "boxes or scores of classes or a map"),
     ):
-        if forms.isdisjoint(answers.forms()):
+        if forms.isdisjoint(shown):
             refuse(args, names, f"for {args.net}: none of its outputs has {words}")
     return answers
 
