@@ -14,6 +14,7 @@ from PIL import Image
 
 import chai
 from chai.cli import main
+from chai.env import env
 from chai.fixed import Precision
 from chai.images.files import read
 from chai.images.preprocess import Preprocess
@@ -333,6 +334,15 @@ def test_xportdnns_dynamic_fixed_takes_the_fractions_as_they_are(
     out = net.forward(np.random.default_rng(0).uniform(-1, 1, (1, 3, 5, 7)))["both"]
     assert np.unique(out * 2) == pytest.approx(np.round(np.unique(out * 2)))  # fl 1: halves
     assert "fpga:Convolution" in net.schedule.engines()
+
+
+def test_xportdnn_refuses_a_variable_that_is_wrong(
+    mixed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("CHAI_DEBUG", "9")
+    env.cache_clear()
+    assert xportdnn(["--quant_type", "DynamicFixed", *FILES]) == 2
+    assert capsys.readouterr().err.startswith("error: CHAI_DEBUG is '9'; expected a number from 0 to 3\n")
 
 
 def test_xportdnns_defaults_are_the_originals(mixed: Path, capsys: pytest.CaptureFixture[str]) -> None:
