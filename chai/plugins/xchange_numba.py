@@ -11,17 +11,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numba
+from numba import extending
 from numba.core import cgutils, imputils, types
 from numba.core.typing.templates import AttributeTemplate
-from numba.extending import (
-    NativeValue,
-    infer_getattr,
-    lower_getattr_generic,
-    models,
-    register_model,
-    typeof_impl,
-    unbox,
-)
 
 from .xchange import COMPILED, xChangeLayer
 
@@ -44,20 +36,20 @@ def type_of(x: xChangeLayer, names: Sequence[str]) -> XChangeType:
     return XChangeType(tuple(names), numba.typeof(tuple(x.__dict__[n] for n in names)))
 
 
-@typeof_impl.register(xChangeLayer)
+@extending.typeof_impl.register(xChangeLayer)
 def _typeof(x: xChangeLayer, _context: Any) -> XChangeType:
     """Return the type with all fields, for plain Python that passes x to a compiled helper: it may use any field."""
     x.__dict__["_fields"] = tuple(x.__dict__[name] for name in COMPILED)
     return type_of(x, COMPILED)
 
 
-@register_model(XChangeType)
-class _XChangeModel(models.StructModel):
+@extending.register_model(XChangeType)
+class _XChangeModel(extending.models.StructModel):
     def __init__(self, manager: Any, type: XChangeType) -> None:
         super().__init__(manager, type, [("fields", type.fields)])
 
 
-@infer_getattr
+@extending.infer_getattr
 class _Attributes(AttributeTemplate):
     key = XChangeType
 
@@ -65,18 +57,18 @@ class _Attributes(AttributeTemplate):
         return type.fields[type.names.index(name)] if name in type.names else None
 
 
-@lower_getattr_generic(XChangeType)
+@extending.lower_getattr_generic(XChangeType)
 def _getattr(context: Any, builder: Any, type: XChangeType, value: Any, name: str) -> Any:
     struct = cgutils.create_struct_proxy(type)(context, builder, value=value)
     slot = type.names.index(name)
     return imputils.impl_ret_borrowed(context, builder, type.fields[slot], builder.extract_value(struct.fields, slot))
 
 
-@unbox(XChangeType)
-def _unbox(type: XChangeType, value: Any, c: Any) -> NativeValue:
+@extending.unbox(XChangeType)
+def _unbox(type: XChangeType, value: Any, c: Any) -> extending.NativeValue:
     packed = c.pyapi.object_getattr_string(value, "_fields")  # a tuple in the order of type.names
     native = c.unbox(type.fields, packed)
     struct = cgutils.create_struct_proxy(type)(c.context, c.builder)
     struct.fields = native.value
     c.pyapi.decref(packed)  # x still owns the arrays
-    return NativeValue(struct._getvalue(), is_error=native.is_error, cleanup=native.cleanup)
+    return extending.NativeValue(struct._getvalue(), is_error=native.is_error, cleanup=native.cleanup)

@@ -33,19 +33,13 @@ if TYPE_CHECKING:
 
 Sizes = str | Sequence[int] | Callable[..., Sequence[int]]
 Select = Callable[..., str | tuple[str, str]]
-SCALARS = {
-    "char": "int8",
-    "uchar": "uint8",
-    "short": "int16",
-    "ushort": "uint16",
-    "int": "int32",
-    "uint": "uint32",
-    "long": "int64",
-    "ulong": "uint64",
+INTEGERS = {"char": 8, "short": 16, "int": 32, "long": 64}  # bits
+SCALARS = {  # numpy's names of OpenCL's types
+    **{f"{sign}{kind}": f"{sign}int{bits}" for kind, bits in INTEGERS.items() for sign in ("", "u")},
     "float": "float32",
     "half": "float32",
     "double": "float64",
-}  # numpy's names of OpenCL's types
+}
 
 
 @dataclass(frozen=True)
