@@ -103,7 +103,7 @@ class ChaidnnArgMax(Task):
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
-        k, (_, _, *out) = values["kernel_h"], memory.shape(common["output"])
+        k, (_, _, h, w) = values["kernel_h"], memory.shape(common["output"])
         columns = memory.constants.table(memory.overlay, values["table"], cls.records(values, ()))
         numbers = columns["bias"]
         if columns["multiplier"].any() or columns.get("negative", np.zeros(1)).any():
@@ -113,12 +113,7 @@ class ChaidnnArgMax(Task):
         weights, bias = np.split(numbers.astype(np.int16), [k * k])
         offset = values["pad_h"], values["pad_w"]
         return cls(
-            **common,
-            weights=weights.reshape(k, k),
-            bias=bias,
-            stride=values["stride_h"],
-            offset=offset,
-            out=(out[0], out[1]),
+            **common, weights=weights.reshape(k, k), bias=bias, stride=values["stride_h"], offset=offset, out=(h, w)
         )
 
     @classmethod
