@@ -25,8 +25,6 @@ from .base import Device, Program, Ran
 if TYPE_CHECKING:
     from ..tasks.unfold import Unfold
 
-    Forms = Sequence[tuple[Task, Form]]
-
 
 # how many times the products of the unfolded input a plain one may take: where they are fast, moving codes costs more.
 # Measured on one AMD EPYC (family 26), which has no AMX
@@ -133,7 +131,7 @@ class EmulatedProgram(Program):
     def _written(self, task: Task) -> ChannelRange:
         return ChannelRange(task.output, *task.channels(self.work.shapes))
 
-    def _stores(self, forms: Forms, later: Sequence[Task]) -> Iterator[ChannelRange]:
+    def _stores(self, forms: Sequence[tuple[Task, Form]], later: Sequence[Task]) -> Iterator[ChannelRange]:
         """Yield the channels that these Tasks write, and later ones or the host read."""
         written = [self._written(task) for task, _ in forms]
         read = {self.wholes[b].base for task in later for b in task.inputs}

@@ -41,12 +41,8 @@ def candidates(
         layer.where, lambda: selection.eligible(layer.custom, x, codes), layer.custom.function
     )
     if not fit and not codes:
-        raise failure.report(
-            layer.where,
-            layer.custom.place,
-            "no implementation takes inputs of these sizes",
-            "one without when= takes all",
-        )
+        what = "no implementation takes inputs of these sizes"
+        raise failure.report(layer.where, layer.custom.place, what, "one without when= takes all")
     return fit
 
 

@@ -70,7 +70,6 @@ class VtaSegment(HostBlobs):
 
     @property
     def spent(self) -> list[int]:
-        """Return the clock cycles of each Task in the cycle model."""
         return [end - begin for begin, end in pairwise((0, *self.times.ends))]
 
     def listing(self) -> Iterator[str]:
@@ -87,7 +86,6 @@ class VtaSegment(HostBlobs):
         yield from lines
 
     def fill(self, out: Array) -> None:
-        """Write the constants into FIXED (uint8)."""
         for at, data in self.constants:
             out[at : at + len(data)] = np.frombuffer(data, np.uint8)
 
@@ -97,7 +95,6 @@ class VtaSegment(HostBlobs):
         return self.start, len(self.program) * BYTES
 
     def relocate(self, base: Mapping[int, int], out: Array) -> None:
-        """Write the instructions for regions at these base addresses into ``out`` (uint8)."""
         out[:] = np.frombuffer(encode(relocated(self.program, base), self.machine.encoding), np.uint8)
 
     def checked(self, base: Mapping[int, int], memory: Mapping[int, Array]) -> list[Checked]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,15 +106,11 @@ class PynqBuffers:
 
 def _contiguous() -> tuple[int, int]:
     """Return the bytes of the kernel's pool of contiguous memory, and those free; 0 if unknown."""
-    spans = {}
     try:
-        for line in MEMORY.read_text().splitlines():
-            name, _, value = line.partition(":")
-            if name in ("CmaTotal", "CmaFree"):
-                spans[name] = int(value.split()[0]) * 1024
-    except (OSError, ValueError, IndexError):
-        pass
-    return spans.get("CmaTotal", 0), spans.get("CmaFree", 0)
+        sizes = dict(re.findall(r"^(Cma\w+): *(\d+) kB$", MEMORY.read_text(), re.MULTILINE))
+    except OSError:
+        return 0, 0
+    return 1024 * int(sizes.get("CmaTotal", 0)), 1024 * int(sizes.get("CmaFree", 0))
 
 
 def _no_room(needed: int, total: int, free: int, error: Exception | None = None) -> NoRoom:
