@@ -6,7 +6,8 @@ registry     types by name, global and per network
 loading      files and packages that define types
 compiling    numba, its cache on disk, and plain Python without numba
 selection    choice of an implementation; autotune
-fields       the fields of x
+fields       a layer as calls of its function need it: arguments, and the fields of x
+composed     layers that are made of others
 frame        calls on inputs of one set of sizes
 layer        the Layer in a Graph
 failure      errors for users when custom code fails

@@ -1,20 +1,24 @@
-"""Compute the fields of x: the data of a custom function besides its bottoms and tops."""
+"""The fields of x: the data of a custom function besides its bottoms and tops, of its layer and computed from it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 from ..blob import Array, Shape
-from ..fixed import Format, Precision
+from ..errors import PluginError
+from ..fixed import Format
+from ..graph import Layer
 from ..graph.params import within
 from ..util.lazy_numpy import np
 from ..util.sharing import Resources
-from .definition import CustomType
-from .failure import RunningLayer
-from .xchange import DEFAULTS, dims, qformat, read_only
+from .arguments import is_size, resolve, size
+from .definition import CustomType, Function, takes_self
+from .failure import RunningLayer, run
+from .registry import Registry
+from .xchange import DEFAULTS, dims, qformat, read_only, xChangeLayer
 
 
 @dataclass(frozen=True)
@@ -26,30 +30,96 @@ class CustomParams:
     string_args: tuple[str, ...] = ()
 
 
-class Called(Protocol):
-    """The attributes of a layer that a call of its function needs."""
+class Called(Layer):
+    """A layer that a registered function computes, as a call of the function needs it: its arguments, and fields of x.
 
-    name: str
-    type: str
-    bottoms: tuple[str, ...]
-    tops: tuple[str, ...]
-    precision: Precision | None
-    slope: float | None
-    custom: CustomType
-    autotune: bool
-    jit: bool
-    resources: Resources
+    ``key`` is the name of its definition in the registry: its type, or module.class of a Python layer of Caffe. The layers of
+    a network share the resources of their ``registry``.
+    """
+
+    message = "xcustom_param"
+    Params = CustomParams
+    engine = "custom"
+    free_weights = True
+    can_clamp = True
+
+    def __init__(
+        self,
+        custom: CustomType,
+        fields: Mapping[str, tuple[Any, ...]] | None = None,
+        key: str | None = None,
+        registry: Registry | None = None,
+        **facts: Any,
+    ) -> None:
+        super().__init__(**facts)
+        self.custom = custom
+        self.key = key or self.type
+        self.turn = custom.turn or self.turn
+        self.dynamic, self.renews = custom.arity.dynamic, custom.arity.renews
+        self.elementwise = custom.options.elementwise
+        self.bottoms_allowed, self.tops_allowed = custom.arity.bottoms, custom.arity.tops
+        self.network = ""  # its name, for messages
+        self.strict = registry is not None and registry.strict
+        self.resources = Resources() if registry is None else registry.resources
+        self.autotune = False  # True: prepare times all implementations and takes the fastest
+        self.jit = True  # False: plain Python, even if the decorator has jit=True
+        try:
+            p = self.params
+            self.values = resolve(custom.args, p.float_args, p.string_args, fields or {})
+        except PluginError as error:
+            what = f"layer {self.name!r} (custom type {self.key!r}): {error.message}"
+            raise PluginError(what, layer=self.name, hint=error.hint) from error
+        self._data: dict[str, Any] = {}  # x.data; copies of this layer share it
+        self._frames: dict[Any, Any] = {}  # what runs it, by the sizes of its bottoms
+        self._constants: dict[str, Any] | None = None
 
     @property
-    def params(self) -> CustomParams: ...
+    def clamps(self) -> bool:  # type: ignore[override]
+        """Return whether the function itself applies the ReLU that a pass put into this layer."""
+        return self.slope == 0 and "ReLU" in self.custom.options.fuse
+
     @property
-    def in_place(self) -> tuple[tuple[int, int], ...]: ...
+    def in_place(self) -> tuple[tuple[int, int], ...]:
+        """Return the indices of bottom and top of each pair that is one blob in the prototxt."""
+        pairs = []
+        for j, top in enumerate(self.tops):
+            at = max(top.rfind(f"@{layer}") for layer in (self.name, *self.origin))  # as in Graph.caffe_name
+            if at > 0:
+                name = top[:at]
+                pairs += [(i, j) for i, b in enumerate(self.bottoms) if b == name or b.startswith(f"{name}@")]
+        return tuple(pairs)
+
+    def asked(self, rule: Function, bottoms: tuple[Shape, ...]) -> tuple[Any, xChangeLayer]:
+        """Return what a shape or setup function returns, and its x."""
+        x = xChangeLayer({**fixed_fields(self, bottoms, ()), **constants(self.blobs), "data": self._data})
+        result = run(self.where, lambda: rule(*self.custom.call(rule, x, self.named(bottoms, ()))), rule)
+        return result, x
+
+    def constants(self) -> dict[str, Any]:
+        """Return the fields of x that do not depend on sizes.
+
+        They are the trained parameters and the results of setup, which runs once.
+        """
+        return self.turn.run(self._constants_of_x)
+
+    def _constants_of_x(self) -> dict[str, Any]:
+        if self._constants is None and self.custom.setup_rule is not None:
+            _, x = self.asked(self.custom.setup_rule, ())
+            self._constants = {**constants(x.custom_float_params, x.params_dims), "data": x.data}
+        elif self._constants is None:
+            self._constants = {**constants(self.blobs), "data": self._data}
+        return self._constants
+
+    def named(self, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]:
+        """Return the values of named arguments; sizes are 0 if shapes are not known yet."""
+        sizes = {n: default for n, default in self.custom.args.items() if is_size(default)}
+        return {**self.values, **{n: size(source, inputs, outputs) for n, source in sizes.items()}}
+
     @property
-    def clamps(self) -> bool: ...
-    @property
-    def where(self) -> RunningLayer: ...
-    def constants(self) -> dict[str, Any]: ...
-    def named(self, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]: ...
+    def where(self) -> RunningLayer:
+        args, method = self.params, takes_self(self.custom.function)
+        counts = len(args.float_args), len(args.string_args)
+        return RunningLayer(self.network, self.name, self.key, *counts, bool(self.blobs), method)
 
 
 def constants(blobs: Sequence[Array], shapes: Sequence[Any] | None = None) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 
@@ -11,66 +11,27 @@ from .. import layers
 from ..blob import Array, Shape, shape_of, show
 from ..errors import PluginError
 from ..fixed import Format
-from ..graph import Layer, OutputKind
+from ..graph import OutputKind
 from ..util.lazy_numpy import np
-from ..util.sharing import Resources
 from ..util.suggest import did_you_mean
-from . import arguments, failure
-from .definition import CustomType, Function, Implementation, takes_self
-from .fields import CustomParams, constants, fixed_fields
+from .definition import CustomType, Function, Implementation
+from .fields import Called, CustomParams
 from .frame import Formats, Frame, candidates
 from .loading import lookup, places
 from .registry import Registry
 from .selection import reason
-from .xchange import xChangeLayer
 
 FRAMES = 8  # number of sets of input sizes whose frames are kept
 
 
-class CustomLayer(Layer):
+class CustomLayer(Called):
     """A layer that a registered function computes on the host.
 
-    ``key`` is the name of its definition in the registry: its type, or module.class of a Python layer of Caffe.
     ``top_dim`` is the shape of every top, unless the type has a shape function; its first number is replaced by the batch
-    of the run. The layers of a network share the resources of their ``registry``. Errors have CHaiDNN's error numbers (EP071 ...)
-    where it has one.
+    of the run. Errors have CHaiDNN's error numbers (EP071 ...) where it has one.
     """
 
-    message = "xcustom_param"
-    Params = CustomParams
-    engine = "custom"
-    free_weights = True
-    can_clamp = True
-
-    def __init__(
-        self,
-        custom: CustomType,
-        fields: Mapping[str, tuple[Any, ...]] | None = None,
-        key: str | None = None,
-        registry: Registry | None = None,
-        **facts: Any,
-    ) -> None:
-        super().__init__(**facts)
-        self.custom = custom
-        self.key = key or self.type
-        self.turn = custom.turn or self.turn
-        self.dynamic, self.renews = custom.arity.dynamic, custom.arity.renews
-        self.elementwise = custom.options.elementwise
-        self.bottoms_allowed, self.tops_allowed = custom.arity.bottoms, custom.arity.tops
-        self.network = ""  # its name, for messages
-        self.strict = registry is not None and registry.strict
-        self.resources = Resources() if registry is None else registry.resources
-        self.autotune = False  # True: prepare times all implementations and takes the fastest
-        self.jit = True  # False: plain Python, even if the decorator has jit=True
-        try:
-            p = self.params
-            self.values = arguments.resolve(custom.args, p.float_args, p.string_args, fields or {})
-        except PluginError as error:
-            what = f"layer {self.name!r} (custom type {self.key!r}): {error.message}"
-            raise PluginError(what, layer=self.name, hint=error.hint) from error
-        self._data: dict[str, Any] = {}  # x.data; copies of this layer share it
-        self._frames: dict[Any, Frame] = {}
-        self._constants: dict[str, Any] | None = None
+    _frames: dict[Any, Frame]
 
     @property
     def without_unit(self) -> str:
@@ -84,11 +45,6 @@ class CustomLayer(Layer):
     def opencl_source(self, *bottoms: Shape) -> str | None:
         source: str | None = getattr(self.frame(bottoms).python, "opencl_source", None)
         return source
-
-    @property
-    def clamps(self) -> bool:  # type: ignore[override]
-        """Return whether the function itself applies the ReLU that a pass put into this layer."""
-        return self.slope == 0 and "ReLU" in self.custom.options.fuse
 
     def output_kind(self, top: Shape) -> OutputKind | None:
         return self.custom.options.output or super().output_kind(top)
@@ -106,17 +62,6 @@ class CustomLayer(Layer):
     @property
     def needs_signed(self) -> bool:
         return any(i.dtype == "int8" and not i.zero_points for i in self.custom.implementations)
-
-    @property
-    def in_place(self) -> tuple[tuple[int, int], ...]:
-        """Return the indices of bottom and top of each pair that is one blob in the prototxt."""
-        pairs = []
-        for j, top in enumerate(self.tops):
-            at = max(top.rfind(f"@{layer}") for layer in (self.name, *self.origin))  # as in Graph.caffe_name
-            if at > 0:
-                name = top[:at]
-                pairs += [(i, j) for i, b in enumerate(self.bottoms) if b == name or b.startswith(f"{name}@")]
-        return tuple(pairs)
 
     # -- shapes
 
@@ -166,7 +111,7 @@ class CustomLayer(Layer):
         return tops
 
     def _ruled(self, rule: Function, bottoms: tuple[Shape, ...], count: int) -> tuple[Shape, ...]:
-        shapes, x = self._asked(rule, bottoms)
+        shapes, x = self.asked(rule, bottoms)
         if not self.blobs:  # its first parameters
             self.blobs = [np.asarray(array, np.float32) for array in x.custom_float_params]
         try:
@@ -178,12 +123,6 @@ class CustomLayer(Layer):
         if len(tops) != count:
             raise self.wrong(f"its shape rule returned {len(tops)} shapes for {count} tops")
         return tops
-
-    def _asked(self, rule: Function, bottoms: tuple[Shape, ...]) -> tuple[Any, xChangeLayer]:
-        """Return what a shape or setup function returns, and its x."""
-        x = xChangeLayer({**fixed_fields(self, bottoms, ()), **constants(self.blobs), "data": self._data})
-        result = failure.run(self.where, lambda: rule(*self.custom.call(rule, x, self.named(bottoms, ()))), rule)
-        return result, x
 
     # -- running
 
@@ -260,35 +199,6 @@ class CustomLayer(Layer):
     def _changed(self) -> None:
         self._frames = {}  # not clear(): copies of this layer share the old dict
         self._constants = None
-
-    # -- for Frame
-
-    def constants(self) -> dict[str, Any]:
-        """Return the fields of x that do not depend on sizes.
-
-        They are the trained parameters and the results of setup, which runs once.
-        """
-        return self.turn.run(self._constants_of_x)
-
-    def _constants_of_x(self) -> dict[str, Any]:
-        if self._constants is None and self.custom.setup_rule is not None:
-            _, x = self._asked(self.custom.setup_rule, ())
-            self._constants = {**constants(x.custom_float_params, x.params_dims), "data": x.data}
-        elif self._constants is None:
-            self._constants = {**constants(self.blobs), "data": self._data}
-        return self._constants
-
-    def named(self, inputs: Sequence[Shape], outputs: Sequence[Shape]) -> dict[str, Any]:
-        """Return the values of named arguments; sizes are 0 if shapes are not known yet."""
-        sizes = {n: default for n, default in self.custom.args.items() if arguments.is_size(default)}
-        return {**self.values, **{n: arguments.size(source, inputs, outputs) for n, source in sizes.items()}}
-
-    @property
-    def where(self) -> failure.RunningLayer:
-        """The layer's description for error messages."""
-        args, method = self.params, takes_self(self.custom.function)
-        counts = len(args.float_args), len(args.string_args)
-        return failure.RunningLayer(self.network, self.name, self.key, *counts, bool(self.blobs), method)
 
 
 def make(
