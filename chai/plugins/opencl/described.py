@@ -71,18 +71,16 @@ class DescriptionPlanner(Planner):
 
     def __init__(self, description: Description, layer: Called, x: xChangeLayer) -> None:
         super().__init__(description.place, layer, x)
-        self.stages = description.stages
         has, writes = len(self.shapes["output"]), description.tops
         if has != writes:
             raise self.wrong(f"its kernels write {writes} tops, the layer has {has}")
-        self.works = [self._work(stage) for stage in self.stages]
-        self.sources = [self._source(*pair) for pair in zip(self.stages, self.works)]
-        self.source = "\n".join(self.sources)
+        self.parts = [(stage, *self._part(stage)) for stage in description.stages]
+        self.source = "\n".join(source for *_, source in self.parts)
 
     def plan(self) -> LaunchPlan:
         plan = LaunchPlan()
         buffers: dict[Any, int] = {}
-        for stage, (sizes, local), source in zip(self.stages, self.works, self.sources):
+        for stage, sizes, local, source in self.parts:
             arguments = tuple(self._argument(binding, stage, plan, buffers) for binding in stage.bindings)
             plan.launches.append(
                 Launch(stage.entry, source, stage.options, arguments, sizes, local, stage.threads, stage.place)
@@ -91,7 +89,8 @@ class DescriptionPlanner(Planner):
 
     # -- sources and work sizes
 
-    def _work(self, stage: Stage) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _part(self, stage: Stage) -> tuple[tuple[int, ...], tuple[int, ...], str]:
+        """Return the global and local work sizes of a stage, and its source."""
         for port in (stage.work.port, *(b.port for b in stage.bindings if isinstance(b, (Tensor, Size, Buffer)))):
             if port not in self.dims:
                 blobs, count = "bottom" if port.side == "input" else "top", len(self.shapes[port.side])
@@ -101,7 +100,10 @@ class DescriptionPlanner(Planner):
         sizes = tuple(self._positive("global", formula, dims, stage) for formula in stage.work.sizes)
         local = tuple(self._positive("local", formula, dims, stage) for formula in stage.work.local)
         self.check(stage.texts, sizes, local, stage.place)
-        return sizes, local
+        try:
+            return sizes, local, rendering.text(stage, self.dims, self.values, sizes, local)
+        except PluginError as error:
+            raise self.wrong(error.message, place=stage.place) from None
 
     def _positive(self, what: str, formula: Formula, dims: rendering.Sizes, stage: Stage) -> int:
         size = self._value(formula, dims, stage)
@@ -116,12 +118,6 @@ class DescriptionPlanner(Planner):
             return formula.value(dims)
         except FormulaError as error:
             raise self.wrong(f"{formula.text.strip()!r}: {error}", place=stage.place) from None
-
-    def _source(self, stage: Stage, work: tuple[tuple[int, ...], tuple[int, ...]]) -> str:
-        try:
-            return rendering.text(stage, self.dims, self.values, *work)
-        except PluginError as error:
-            raise self.wrong(error.message, place=stage.place) from None
 
     # -- arguments
 
