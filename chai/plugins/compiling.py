@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -106,11 +106,10 @@ class JitFunction:
 
         self.type = type_of(x, self.fields)
         types = tuple(self.type if value is x else numba().typeof(value) for value in arguments)
-        with ExitStack() as stack:
-            if self.checked:  # inner functions and numba's own, too
-                stack.enter_context(_setting("BOUNDSCHECK", 1))
-            if self.checked and self.parallel:
-                stack.enter_context(prange().counting())
+        checks = (
+            _setting("BOUNDSCHECK", 1) if self.checked else nullcontext()
+        )  # of inner functions and numba's own, too
+        with checks, prange().counting() if self.checked and self.parallel else nullcontext():
             try:
                 self.dispatcher.compile(types)
             except Exception as error:
