@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -299,13 +300,10 @@ def patches(blob: Array, window: Window, group: int, size: tuple[int, ...], at: 
 
 def batches_of(inputs: Iterable[Batch], limit: int | None) -> Iterator[Batch]:
     """Yield batches up to a total of ``limit`` images; the last one is cut to fit."""
-    left = limit
-    for feeds in inputs:
+    left = sys.maxsize if limit is None else limit
+    for feeds in inputs if left > 0 else ():
         size = images_of(feeds)
-        if left is None or size <= left:
-            yield feeds
-        elif left > 0:
-            yield {blob: a[:left] for blob, a in feeds.items()}
-        left = None if left is None else left - size
-        if left is not None and left <= 0:
+        yield feeds if size <= left else {blob: array[:left] for blob, array in feeds.items()}
+        left -= size
+        if left <= 0:
             return

@@ -82,7 +82,7 @@ def _widened(counts: Array, old: float, new: float) -> Array:
     """Rebin counts over 0 .. old to 0 .. new, both powers of two; ``old`` is 0 for an empty histogram."""
     if not old or new <= old:
         return counts
-    factor = min(int(min(new / old, 2.0**14)), BINS)
+    factor = int(min(new / old, BINS))
     merged = np.zeros_like(counts)
     merged[:, : BINS // factor] = counts.reshape(2, -1, factor).sum(2)
     return merged
