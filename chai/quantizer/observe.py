@@ -118,7 +118,7 @@ def observe(
         observed.images += size
         for blob, array in feeds.items():
             _add(observed, blob, array, None, graph, keep)
-        reference: dict[str, Array] = {b: feeds[b] for b in observed.measured if b in feeds}
+        reference: dict[str, Array] = {}
         for layer, bottoms, tops in in_float(graph, feeds):
             for blob, array in zip(layer.tops, tops):
                 _add(observed, blob, array, layer, graph, keep)
