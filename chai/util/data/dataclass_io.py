@@ -70,17 +70,12 @@ def _fields(cls: Any) -> list[tuple[str, Any, Mapping[str, Any]]]:
 def _record(cls: Any) -> Read:
     hints = get_type_hints(cls)
     members = {name: (_read(hints[name]), metadata) for name, _, metadata in _fields(cls)}
-    # most values are of the type that their field declares, and little else is asked of them
-    plain = {name: hints[name] for name, (_, metadata) in members.items() if hints[name] in _PLAIN and not metadata}
 
     def read(value: Any, where: str, refuse: Refuse) -> Any:
         if not isinstance(value, Mapping):
             raise refuse(where, f"expected an object, found {_short(value)}")
         values = {}
         for name, item in value.items():
-            if type(item) is plain.get(name) and (type(item) is not float or math.isfinite(item)):
-                values[name] = item
-                continue
             place = f"{where}.{str(name)[:40]}"
             if name not in members:
                 raise refuse(place, "unknown key")
