@@ -23,9 +23,6 @@ def private_folder(root: Path, *inside: str) -> Path:
     """
     root = Path(os.path.abspath(root))
     root.parent.mkdir(parents=True, exist_ok=True)
-    if not hasattr(os, "getuid"):  # Windows: folders of a user's profile are private
-        root.joinpath(*inside).mkdir(parents=True, exist_ok=True)
-        return root.joinpath(*inside)
     for parent in {*root.parents, *root.parent.resolve().parents, root.parent.resolve()}:
         _check_parent(parent)
     folder = root
