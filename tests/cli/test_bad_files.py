@@ -262,7 +262,7 @@ def test_a_bad_card(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: st
     (tmp_path / "net.toml").write_text(text, "latin-1")
     args = ["run", str(tmp_path / "net.prototxt"), str(WEIGHTS), *FLOAT, "-i", str(IMAGE)]
     assert main(args) == 65
-    assert "net.toml: " in capsys.readouterr().err
+    assert "net.toml:" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

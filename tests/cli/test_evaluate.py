@@ -438,7 +438,7 @@ def test_a_journal_of_a_compiled_network(chai_command, compiled: Path, truth: Pa
     ("args", "words"),
     [
         ([], "there is nothing to compare with"),
-        (["--calibration", DIGITS], "its formats are fixed"),
+        (["--calibration", DIGITS], "--calibration does nothing for "),
         (["--device", "float"], "says nothing"),
         (["--reference", "other.chai", "none"], "other.chai is compiled, expected a prototxt"),
         (["--bits", "6", "--device", "emulator", "--device", "null"], "--bits does nothing for "),

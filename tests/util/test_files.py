@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from chai.errors import UsageError
-from chai.frames.mp4 import WholeFile
+from chai.frames.writers import WholeFile
 from chai.util.files import complete, locked, obstacle, opened
 from tests.conftest import HANG
 
