@@ -25,22 +25,16 @@ LARGE = 4  # times as large as a file that is written by hand: each output of a 
 
 
 def _schema() -> dict[str, Any]:
-    widths = {"enum": [8, 6]}
     each: dict[str, Any] = {"name": {"type": "string", "description": "a layer's name"}}
     for field in fields(Precision):
-        low, high = field.metadata.get("within", (0, 0))
-        if field.name.startswith("quant_type"):
-            each[field.name] = {"enum": [*SCHEMES, SINGLE]}
-        elif field.name.startswith("bw_"):
-            each[field.name] = widths
-        elif field.name.startswith("fl_") or field.name.endswith("_fl"):
-            each[field.name] = {"type": "integer", "minimum": low, "maximum": high}
-        elif field.name == "th_params":
-            each[field.name] = {"type": "array", "items": {"type": "number", "minimum": low, "maximum": high}}
-        elif field.name.startswith("th_"):
-            each[field.name] = {"type": "number", "minimum": low, "maximum": high}
-        else:
-            each[field.name] = {"type": "boolean"}
+        bounds = dict(zip(("minimum", "maximum"), field.metadata.get("within", ())))
+        each[field.name] = {
+            "str": {"enum": [*SCHEMES, SINGLE]},
+            "bool": {"type": "boolean"},
+            "int": {"type": "integer", **bounds} if bounds else {"enum": [8, 6]},  # or a width in bits
+            "float": {"type": "number", **bounds},
+            "tuple[float, ...]": {"type": "array", "items": {"type": "number", **bounds}},
+        }[str(field.type).removesuffix(" | None")]
     layer = {"type": "object", "required": ["name"], "additionalProperties": False, "properties": each}
     hexadecimal = {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "64 hexadecimal digits"}
     model = {

@@ -52,9 +52,7 @@ class Layer:
     free_weights: ClassVar[bool] = False  # accepts any trained parameters of the caffemodel
     carries_state: ClassVar[bool] = False  # in Caffe, its state carries over to the next pass: see ``resumed``
     constant: ClassVar[bool] = False  # its tops depend on its parameters and the shapes of its bottoms alone
-    whole_batch: ClassVar[bool] = (
-        False  # the first axis of its tops is not that of images, or each depends on all of them
-    )
+    whole_batch: ClassVar[bool] = False  # whatever its bottoms are, see ``mixes_images``
     new_tops: ClassVar[bool] = False  # each pass has new arrays for its tops, which nothing else refers to
     rectifies: ClassVar[bool] = False  # ``rectified`` can compute it and the ReLU after it at once
     dynamic: bool = False  # the size of its tops is known only after forward

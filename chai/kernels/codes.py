@@ -129,9 +129,8 @@ def quantized(weights: Array, steps: Array, bits: int) -> Quantized:
 def _to_codes(sums: Array, add: Array | int, r: Requantization, out: Array) -> None:
     """Write ``requantize(sums + add)`` to ``out``, in float64 if that is exact; ``sums`` (C, H, W) are integer floats."""
     most = max((int(np.abs(m).max(initial=0)) for m in (r.multiplier, r.negative) if m is not None), default=0)
-    bits = (
-        24 if sums.dtype == np.float32 else 17
-    )  # of multipliers: products of 2^49, and a half of a last place, are exact
+    # of multipliers: products of 2^49, and a half of a last place, are exact
+    bits = 24 if sums.dtype == np.float32 else 17
     if most >> bits or r.shift > 50:
         out[...] = requantize(sums.astype(np.int64) + add, r)
         return

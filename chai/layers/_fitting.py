@@ -39,17 +39,12 @@ class ByChannels:
             name = target.blob_between(top, f"channels from {first}", (n, count, *size), target.formats[top])
             own = slice(first, first + count)
             below = None if r.negative is None else _of(r.negative, own)
-            work.append(
-                replace(
-                    whole,
-                    inputs=(source,),
-                    output=name,
-                    weights=np.asarray(whole.weights)[own],
-                    bias=whole.bias[own],
-                    group=count,
-                    requantization=r._replace(multiplier=_of(r.multiplier, own), negative=below),
-                )
+            weights, part = (
+                np.asarray(whole.weights)[own],
+                r._replace(multiplier=_of(r.multiplier, own), negative=below),
             )
+            piece = replace(whole, weights=weights, bias=whole.bias[own], group=count, requantization=part)
+            work.append(replace(piece, inputs=(source,), output=name))
             joins.append(target.copy(layer, name, first))
         return [*work, *joins]
 

@@ -36,8 +36,6 @@ class MaxUnpool(Layer):
 
     @dataclass(frozen=True)
     class Params:
-        """Parameters of the Upsample and of the Pooling."""
-
         upsample: Upsample.Params
         pooling: Pooling.Params
 

@@ -113,34 +113,27 @@ class WindowLayer(Layer):
         """Return the window, and the zeros (before, after) to add to the trained kernel's rows, and to its columns."""
         if self._measured is None or self._measured[0] is not self.params:
             (h, w), zeros, (before, after) = self.kernel, self._zeros(), self._sides
-            window = Window(
-                (h + sum(zeros[0]), w + sum(zeros[1])),
-                self._stride,
-                (max(before[0], after[0]), max(before[1], after[1])),
-                self._dilation,
-            )
+            pad = max(before[0], after[0]), max(before[1], after[1])
+            window = Window((h + sum(zeros[0]), w + sum(zeros[1])), self._stride, pad, self._dilation)
             self._measured = self.params, window, zeros
         return self._measured[1:]
 
     @property
     def kernel(self) -> Pair:
         """Return height and width of the trained kernel."""
-        p = self.params
-        return self._pair("kernel", p.kernel_size, p.kernel_h, p.kernel_w, None)
+        return self._pair("kernel", None)
 
     @property
     def _stride(self) -> Pair:
-        p = self.params
-        return self._pair("stride", p.stride, p.stride_h, p.stride_w, 1)
+        return self._pair("stride", 1)
 
     @property
     def _dilation(self) -> Pair:
-        return self._pair("dilation", self.params.dilation, None, None, 1)
+        return self._pair("dilation", 1)
 
     @property
     def _sides(self) -> tuple[Pair, Pair]:
-        p = self.params
-        return sides(self, self._pair("pad", p.pad, p.pad_h, p.pad_w, 0))
+        return sides(self, self._pair("pad", 0))
 
     def _zeros(self) -> tuple[Pair, Pair]:
         zeros = []
@@ -158,26 +151,22 @@ class WindowLayer(Layer):
         zeros = self._geometry[1]
         return weights if zeros == ((0, 0), (0, 0)) else np.pad(weights, ((0, 0), (0, 0), *zeros))
 
-    def _pair(
-        self, what: str, values: tuple[int, ...], h: int | None, w: int | None, default: int | None
-    ) -> tuple[int, int]:
+    def _pair(self, what: str, default: Any) -> Pair:
+        """Return height and width of the kernel, stride, pad or dilation. Raises ShapeError if it is not one or two values."""
         name = "kernel_size" if what == "kernel" else what
-        if h is not None or w is not None:
-            if values:
-                raise self.wrong(f"{name} and {what}_h / {what}_w are both given")
-            if h is not None and w is not None:
-                return h, w
+        values, h, w = getattr(self.params, name), *(getattr(self.params, f"{what}_{axis}", None) for axis in "hw")
+        if h is None and w is None:
+            if len(values) > 2:
+                raise self.wrong(f"{name} has {len(values)} values; only 2 spatial axes are supported")
+            h, w = (values[0], values[-1]) if values else (default, default)
+            if h is None:
+                raise self.wrong("kernel_size is missing", hint="kernel_size: 3, or kernel_h: 3 kernel_w: 1")
+        elif values:
+            raise self.wrong(f"{name} and {what}_h / {what}_w are both given")
+        elif default is None and None in (h, w):
             present, other = ("h", "w") if w is None else ("w", "h")
-            if default is None:
-                raise self.wrong(f"{what}_{present} is given without {what}_{other}")
-            return (default if h is None else h), (default if w is None else w)
-        if len(values) in (1, 2):
-            return values[0], values[-1]
-        if values:
-            raise self.wrong(f"{name} has {len(values)} values; only 2 spatial axes are supported")
-        if default is None:
-            raise self.wrong("kernel_size is missing", hint="kernel_size: 3, or kernel_h: 3 kernel_w: 1")
-        return default, default
+            raise self.wrong(f"{what}_{present} is given without {what}_{other}")
+        return (default if h is None else h), (default if w is None else w)
 
     def check(self, bottoms: tuple[Shape, ...]) -> None:
         """Check the rules common to convolution and deconvolution. Raises ShapeError."""

@@ -52,11 +52,8 @@ class BN(AffineLayer):
 
     def fillers(self) -> tuple[Filler | None, ...]:
         p = self.params
-        fillers = (
-            (p.slope_filler, p.bias_filler, None, Filler(value=1.0))
-            if self._stored
-            else (p.scale_filler, p.shift_filler)
-        )
+        stored = p.slope_filler, p.bias_filler, None, Filler(value=1.0)
+        fillers = stored if self._stored else (p.scale_filler, p.shift_filler)
         return tuple(replace(f or Filler(), type=EXACT) for f in fillers)  # vectors, though they have four axes
 
     def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:

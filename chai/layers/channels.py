@@ -26,8 +26,6 @@ class ShuffleChannel(Layer):
 
     @dataclass(frozen=True)
     class Params:
-        """The number of groups of channels in the bottom."""
-
         group: int = size(1)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:

@@ -118,9 +118,8 @@ class ConvolutionDepthwise(Convolution):
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         tops = super().shapes(*bottoms)
         if bottoms[0][1] != self.params.num_output:
-            raise self.wrong(
-                f"num_output {self.params.num_output} for {bottoms[0][1]} channels: both are the same here"
-            )
+            what = f"num_output {self.params.num_output} for {bottoms[0][1]} channels"
+            raise self.wrong(f"{what}: both are the same here")
         return tops
 
 

@@ -124,8 +124,6 @@ class MemoryData(SourceLayer):
 
     @dataclass(frozen=True)
     class Params:
-        """All four sizes are required."""
-
         batch_size: int = within(0, SIZE, 0)
         channels: int = within(0, SIZE, 0)
         height: int = within(0, SIZE, 0)

@@ -140,10 +140,8 @@ class DetectionOutput(DetectionLayer):
         place = at // classes
         image, label = place // boxes, at - place * classes
         candidates = _Candidates(image, label, place - image * boxes, scores.reshape(-1)[at])
-        order = np.lexsort(
-            (-candidates.score, image * classes + label)
-        )  # stable: of equal scores the first box is better
-        return candidates.of(order)
+        # stable: of equal scores the first box is better
+        return candidates.of(np.lexsort((-candidates.score, image * classes + label)))
 
     def _decode(self, candidates: _Candidates, locations: Array, priors: Array) -> Array:
         """Return the corners (4, candidates), for priors (2, boxes, 4): corners and variances."""

@@ -58,8 +58,6 @@ class Clip(FunctionLayer):
 
     @dataclass(frozen=True)
     class Params:
-        """Both limits are required."""
-
         min: float | None = None
         max: float | None = None
 

@@ -101,12 +101,8 @@ def chain(layer: Layer, target: Arithmetic, operation: str, coefficients: Sequen
     leaves its format: see ``_between``.
     """
     top, formats = layer.tops[0], target.formats
-    terms = sorted(
-        (
-            (abs(c) * formats[b].step * max(map(abs, _values(formats[b]))), b, c)
-            for b, c in zip(layer.bottoms, coefficients)
-        ),
-    )
+    largest = {b: formats[b].step * max(map(abs, _values(formats[b]))) for b in layer.bottoms}
+    terms = sorted((abs(c) * largest[b], b, c) for b, c in zip(layer.bottoms, coefficients))
     first, factor, work = terms[0][1], terms[0][2], list[Task]()
     for at, (_, bottom, coefficient) in enumerate(terms[1:], 1):
         part, before = copy(layer), terms[: at + 1]

@@ -14,8 +14,6 @@ class Input(SourceLayer):
 
     @dataclass(frozen=True)
     class Params:
-        """One shape for all tops, or one per top."""
-
         shape: tuple[BlobShape, ...] = nested(BlobShape, repeated=True)
 
     def declared(self) -> list[Shape | None]:

@@ -69,12 +69,10 @@ class LRN(Layer):
         x = bottoms[0]
         p = self.params
         if p.norm_region == "WITHIN_CHANNEL":
-            half = (p.local_size - 1) // 2
+            size, half = x.shape[2:], (p.local_size - 1) // 2
             window = Window((p.local_size, p.local_size), (1, 1), (half, half))
-            size = x.shape[2:]
-            mean = pooling.sum_pool(x * x, window, size) / pooling.areas(
-                window, size, (-half, -half), (size[0] + half, size[1] + half)
-            )
+            areas = pooling.areas(window, size, (-half, -half), (size[0] + half, size[1] + half))
+            mean = pooling.sum_pool(x * x, window, size) / areas
             return (x * _negative_power(1 + p.alpha * mean, p.beta),)
         if (in_c := self.native((x.shape,), False)) is not None:
             return (in_c.run(x),)

@@ -77,8 +77,6 @@ class Compare(PairLayer):
 
     @dataclass(frozen=True)
     class Params:
-        """The relation of the first bottom to the second."""
-
         operation: str = choice("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "EQUAL", default="GREATER")
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:

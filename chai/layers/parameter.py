@@ -16,8 +16,6 @@ class Parameter(Layer):
 
     @dataclass(frozen=True)
     class Params:
-        """The blob's shape."""
-
         shape: BlobShape | None = nested(BlobShape)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:

@@ -15,8 +15,6 @@ from ..util.lazy_numpy import np
 
 
 class Power(Layer):
-    """Element by element."""
-
     new_tops = rectifies = True
     elementwise = True
 

@@ -16,12 +16,7 @@ from .pooling import Pooling
 from .resize import resize
 
 # kernel and stride (height, width) for ICNet's map of 33x65
-LEVELS = (
-    ((33, 65), (33, 65)),
-    ((17, 33), (16, 32)),
-    ((13, 25), (10, 20)),
-    ((8, 15), (5, 10)),
-)
+LEVELS = ((33, 65), (33, 65)), ((17, 33), (16, 32)), ((13, 25), (10, 20)), ((8, 15), (5, 10))
 
 
 class ICNetSubgraph(Layer):
@@ -55,8 +50,6 @@ class SPP(Layer):
 
     @dataclass(frozen=True)
     class Params:
-        """Number of poolings, and their method."""
-
         pyramid_height: int = within(0, 16, 0)
         pool: str = choice("MAX", "AVE", "STOCHASTIC", default="MAX")
 
@@ -80,6 +73,6 @@ class SPP(Layer):
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         parts = [p.forward(*bottoms)[0] for p in self._poolings(bottoms[0].shape)]
-        return (
-            parts[0] if len(parts) == 1 else np.concatenate([p.reshape(len(p), count(p.shape[1:])) for p in parts], 1),
-        )
+        if len(parts) > 1:
+            parts = [np.concatenate([p.reshape(len(p), count(p.shape[1:])) for p in parts], 1)]
+        return tuple(parts)

@@ -76,7 +76,7 @@ class PSROIPooling(RegionLayer):
 
     @dataclass(frozen=True)
     class Params:
-        """All three are required: group_size x group_size parts, output_dim channels of the top."""
+        """group_size x group_size parts, output_dim channels of the top."""
 
         spatial_scale: float | None = None
         output_dim: int | None = size()

@@ -26,8 +26,6 @@ class ReLUParams:
 
 
 class ReLU(Layer):
-    """Element by element."""
-
     Params: ClassVar[type] = ReLUParams
     new_tops = elementwise = True
 

@@ -125,8 +125,6 @@ class UpsampleDarknet(RepeatLayer):
 
     @dataclass(frozen=True)
     class Params:
-        """The side of the square."""
-
         stride: int = size(1)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:

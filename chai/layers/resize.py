@@ -18,15 +18,6 @@ from ..graph.params import SIZE, choice, within
 from ..util.lazy_numpy import np
 from .repeat import RepeatLayer
 
-RULES = (
-    "HALF_PIXEL",
-    "HALF_PIXEL_SYMMETRIC",
-    "PYTORCH_HALF_PIXEL",
-    "ALIGN_CORNERS",
-    "ASYMMETRIC",
-    "TF_CROP_AND_RESIZE",
-)
-ROUNDS = ("ROUND_PREFER_FLOOR", "ROUND_PREFER_CEIL", "FLOOR", "CEIL")
 TIE = 0.500001  # of a pixel: what is half a pixel away but for rounding errors is between two, as in onnxruntime
 
 
@@ -47,8 +38,12 @@ class Resize(RepeatLayer):
         scale: tuple[float, ...] = within(1e-9, SIZE, ())
         roi: tuple[float, ...] = within(-1e9, 1e9, ())
         mode: str = choice("NEAREST", "LINEAR", "CUBIC", default="NEAREST")
-        coordinates: str = choice(*RULES, default="HALF_PIXEL")
-        nearest: str = choice(*ROUNDS, default="ROUND_PREFER_FLOOR")
+        coordinates: str = choice(
+            *("HALF_PIXEL", "HALF_PIXEL_SYMMETRIC", "PYTORCH_HALF_PIXEL", "ALIGN_CORNERS"),
+            *("ASYMMETRIC", "TF_CROP_AND_RESIZE"),
+            default="HALF_PIXEL",
+        )
+        nearest: str = choice("ROUND_PREFER_FLOOR", "ROUND_PREFER_CEIL", "FLOOR", "CEIL", default="ROUND_PREFER_FLOOR")
         cubic: float = within(-100, 100, -0.75)
         exclude_outside: bool = False
         antialias: bool = False

@@ -60,10 +60,8 @@ class BroadcastLayer(AffineLayer):
         return bottoms[:1]
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        trained = int(len(bottoms) == 1) + getattr(
-            self.params, "bias_term", False
-        )  # second operand, and Scale's addend
-        return (self.operand(*bottoms),) * trained
+        addends = int(getattr(self.params, "bias_term", False))  # Scale's
+        return (self.operand(*bottoms),) * (int(len(bottoms) == 1) + addends)
 
     def operand(self, *bottoms: Shape) -> Shape:
         """Return the shape of the second operand."""

@@ -46,8 +46,6 @@ class Embed(Layer):
 
     @dataclass(frozen=True)
     class Params:
-        """input_dim rows of num_output numbers."""
-
         num_output: int = within(0, 2**31 - 1, 0)
         input_dim: int = within(0, 2**31 - 1, 0)
         bias_term: bool = True

@@ -84,8 +84,6 @@ class Tile(Layer):
 
     @dataclass(frozen=True)
     class Params:
-        """tiles is required."""
-
         axis: int = axis_index(1)
         tiles: int | None = within(1, 2**31 - 1)
 

@@ -8,8 +8,6 @@ from ..util.lazy_numpy import np
 
 
 class Sigmoid(Layer):
-    """Element by element."""
-
     decision = "sigmoid"
     computes_scores = True
     elementwise = never_negative = True

@@ -21,8 +21,6 @@ class Softmax(Layer):
 
     @dataclass(frozen=True)
     class Params:
-        """The axis of the classes."""
-
         axis: int = axis_index(1)
 
     decision = "softmax"

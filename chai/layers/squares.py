@@ -131,22 +131,14 @@ class Reorg(SquaresLayer):
         channels, area = c // (s * s), s * s
         words, large, all_places = blob("words", c, h, w), blob("map", channels, h * s, w * s), blob("places", c, h, w)
         rows = blob("rows", c * area, h // s, w // s)
-        work = [
-            pick_channels(self, target, bottom, words, _folded(channels, area, word)),
-            fold(words, large),
-        ]
+        work = [pick_channels(self, target, bottom, words, _folded(channels, area, word)), fold(words, large)]
         joins = list[Task]()
         for i, (row, column) in enumerate(product(range(s), repeat=2)):
             part = blob(f"place {row} {column}", channels, h, w)
             work.append(pick_place(self, target, (large, part), stepping(s), (row, column)))
             joins.append(target.copy(writing(self, all_places), part, i * channels))
         back = np.argsort(_folded(c, area, word))
-        return [
-            *work,
-            *joins,
-            fold(all_places, rows),
-            pick_channels(self, target, rows, self.tops[0], back),
-        ]
+        return [*work, *joins, fold(all_places, rows), pick_channels(self, target, rows, self.tops[0], back)]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, s = bottoms[0], self.params.stride

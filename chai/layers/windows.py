@@ -55,8 +55,6 @@ class Local(Layer):
 
     @dataclass(frozen=True)
     class Params:
-        """A square kernel."""
-
         num_output: int = within(0, 2**31 - 1, 0)
         bias_term: bool = True
         pad: int = margin(0)

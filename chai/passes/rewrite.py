@@ -53,9 +53,8 @@ def read_through(graph: Graph) -> Graph:
 
     A Flatten or Reshape without other readers is dropped; ``folded`` has its blob.
     """
-    readers_of = {
-        blob: [*readers] for blob, readers in graph.readers.items()
-    }  # which change with each that reads another
+    # which change with each that reads another
+    readers_of = {blob: [*readers] for blob, readers in graph.readers.items()}
     folded = dict(graph.folded)
     dropped: set[str] = set()
     layers: list[Layer] = []
