@@ -185,6 +185,11 @@ class Requantization(NamedTuple):
     negative: Array | None = None
     zero: int = 0
 
+    def of(self, channels: slice) -> Requantization:
+        """Return the conversion of some channels, whose multipliers are one for all, or one each."""
+        m, negative = (x if x is None or np.size(x) == 1 else x[channels] for x in (self.multiplier, self.negative))
+        return self._replace(multiplier=np.asarray(m), negative=negative)
+
 
 def requantize(accumulator: Array, r: Requantization, add: Array | int = 0) -> Array:
     """Return the codes (int8) of integer accumulators; ``add`` is added after the multiplication.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -61,11 +62,13 @@ class Layer:
     on_device: ClassVar[bool] = False  # a layer of a compiled network that exists only as Tasks
     loss = LossParams()  # loss_param of losses
     clamps: bool = False  # whether its forward applies ``slope`` itself
-    # runs on an overlay only if its input is there: elsewhere it does not pay to convert it
-    follows: bool = False
+    follows: bool = False  # runs on an overlay only if its input is there: else it does not pay to convert it
     whole_windows: bool = False  # a Pooling drops no window in the padding: see ``Arithmetic.whole_windows``
     elementwise: bool = False  # each number of its only top is one function of the same number of its only bottom
     pointwise: ClassVar[bool] = False  # the same of the same numbers of several bottoms, if these have one shape
+    other: Callable[..., Array] | None = (
+        None  # what an overlay's arithmetic computes in place of Caffe's, see ``beside``
+    )
     engine: ClassVar[str] = "host"  # name in reports of the engine that runs it
     type: str  # the prototxt's spelling; equals the class name except for custom layers
 
@@ -95,8 +98,7 @@ class Layer:
         self.shares: tuple[tuple[str, tuple[int, ...]], ...] = ()
         self.lent = False  # a program may change numbers of its trained parameters at any time
         self.turn = Turn()
-        # tops by bottoms; copies of this layer share them
-        self._by_shapes: dict[tuple[Shape, ...], tuple[Array, ...]] = {}
+        self._by_shapes: dict[tuple[Shape, ...], tuple[Array, ...]] = {}  # tops by bottoms; copies share them
 
     def __repr__(self) -> str:
         return visible(f"<{self.type} {self.name!r} {', '.join(self.bottoms)} -> {', '.join(self.tops)}>")
@@ -286,8 +288,10 @@ class Layer:
         return [lone(self.of_numbers, (self.bottoms[0], self.tops[0]), self.origin, target)]
 
     def beside(self, functions: Mapping[str, Callable[..., Array]]) -> Layer:
-        """Return the layer that the host computes in its place, for an overlay's ``Arithmetic.on_host``."""
-        return self
+        """Return the layer that the host computes in its place, with ``other``, for an overlay's ``Arithmetic.on_host``."""
+        own = copy(self)
+        own.other = functions.get(self.type)
+        return own if own.other else self
 
     def apart(self) -> list[Layer]:
         """Return the layers that a pass joined into this one, which the host runs in its place; [] if it runs this one."""
@@ -425,14 +429,12 @@ class Layer:
 
     def check_top(self, shape: Shape) -> None:
         """Refuse the shape of a top with negative, overflowing or far too large sizes. Raises ShapeError."""
-        bound = limits()
-        if len(shape) > bound.axes:
-            raise self.wrong(f"top of {len(shape)} axes; " + bound.exceeded("axes", len(shape)))
+        if len(shape) > limits().axes:
+            raise self.wrong(f"top of {len(shape)} axes; " + limits().exceeded("axes", len(shape)))
         if min(shape, default=0) < 0:
             raise self.wrong(f"top of shape {show(shape)}: a size is negative")
-        elements = prod(filter(None, shape))  # an empty array has a largest size, too
-        if elements > bound.blob_elements:
-            raise self.wrong(f"top of shape {show(shape)}: " + bound.exceeded("blob_elements", elements))
+        if (elements := prod(filter(None, shape))) > limits().blob_elements:  # an empty array has a largest size, too
+            raise self.wrong(f"top of shape {show(shape)}: " + limits().exceeded("blob_elements", elements))
 
     def axis(self, value: int, shape: Shape, *, end: bool = False) -> int:
         """Return ``value`` as a non-negative axis of ``shape`` (up to and including its length if ``end``)."""

@@ -36,7 +36,7 @@ def requantize_sums(sums: Array, bias: Array, r: Requantization, out: Array) -> 
     size = sums.shape[2] * sums.shape[3]
     for image, result in zip(sums, out):
         for part in _parts(len(bias), size):
-            _to_codes(image[part], bias[part].reshape(-1, 1, 1), _of(part, r), result[part])
+            _to_codes(image[part], bias[part].reshape(-1, 1, 1), r.of(part), result[part])
 
 
 def add(a: Array, b: Array, factors: tuple[int, int], addend: int, r: Requantization, out: Array) -> None:
@@ -183,9 +183,3 @@ def _parts(channels: int, size: int) -> Iterator[slice]:
     """Yield slices of channels of ``size`` elements, with about ``BLOCK`` elements each."""
     step = max(1, BLOCK // max(1, size))
     return (slice(first, min(first + step, channels)) for first in range(0, channels, step))
-
-
-def _of(part: slice, r: Requantization) -> Requantization:
-    """Return ``r`` with the multipliers of some channels."""
-    m, negative = (x if x is None or np.size(x) == 1 else x[part] for x in (r.multiplier, r.negative))
-    return r._replace(multiplier=np.asarray(m), negative=negative)

@@ -105,8 +105,7 @@ def _contiguous(codes: Array, blob: DeviceBlob) -> list[tuple[Array, DeviceBlob]
 def _words(kind: int, shape: Shape, blob: DeviceBlob, scale: Scale = AS_IT_IS, taps: Taps = NO_TAPS) -> Prepared | None:
     """Return the operation from an array of the host (N, C, H, W) to a blob, or back; None if numpy does its work."""
     layout, memory = blob.layout, blob.memory
-    key = layout.channels_per_word, layout.images_per_word, layout.alignment, blob.channels, blob.first, blob.shape
-    words = _prepared(library.library(), kind, shape, key, scale, taps)
+    words = _prepared(library.library(), kind, shape, (layout, blob.channels, blob.first, blob.shape), scale, taps)
     if words is not None:
         size = words.sizes[INPUT if kind in READS else OUTPUT]
         if memory.strides != (1,) or memory.size < size:
@@ -116,17 +115,22 @@ def _words(kind: int, shape: Shape, blob: DeviceBlob, scale: Scale = AS_IT_IS, t
 
 @lru_cache(maxsize=KEPT)
 def _prepared(
-    used: Library | None, kind: int, shape: Shape, key: tuple[int, int, int, int, int, Shape], scale: Scale, taps: Taps
+    used: Library | None, kind: int, shape: Shape, key: tuple[Layout, int, int, Shape], scale: Scale, taps: Taps
 ) -> Prepared | None:
     """Return what ``_words`` does; ``key`` is what determines the places of a blob's codes."""
-    word, images_per_word, alignment, channels, first, codes = key
-    if used is None or images_per_word != 1 or word > MAX_WORD or not all(0 < n <= SIZE for n in (*shape, *codes)):
+    layout, channels, first, codes = key
+    word = layout.channels_per_word
+    if (
+        used is None
+        or layout.images_per_word != 1
+        or word > MAX_WORD
+        or not all(0 < n <= SIZE for n in (*shape, *codes))
+    ):
         return None
     expected = Unfold(*taps).shape(shape) if kind == Kind.UNFOLD_WORDS else shape
     if codes != expected:
         raise DeviceError(f"{Kind.name(kind)}: codes of shape {expected} for a blob of shape {codes}")
     n, _, h, w = codes
-    layout = Layout("planes", word, images_per_word, alignment)
     memory, pitch = blob_bytes((n, channels, h, w), layout), image_bytes((n, channels, h, w), layout)
     there = first // word * h * w * word, pitch, h * w * word, w * word, word
     size = 4 if kind in (Kind.PACK_WORDS, Kind.UNPACK_WORDS) else 1

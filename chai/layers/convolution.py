@@ -61,7 +61,7 @@ class Convolution(WindowLayer):
         bottom = target.shapes[self.bottoms[0]]
         whole = self.refused(target.overlay, self.window, bottom, whole=True) is None
         pieces = None if whole else smaller(self, target.overlay, bottom)
-        return pieces.lower(self, target, cast("Conv", task)) if pieces else [task]
+        return pieces(self, target, cast("Conv", task)) if pieces else [task]
 
     @property
     def convolution(self) -> tuple[Window, int] | None:

@@ -8,7 +8,6 @@ Normalize: x / sqrt(sum of squares + eps), times a trained scale (SSD).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import dataclass
 
 from ..blob import Array, Shape, show
@@ -93,14 +92,8 @@ class Normalize(Layer):
     def fillers(self) -> tuple[Filler | None, ...]:
         return (self.params.scale_filler or Filler(value=1.0),)
 
-    other: Callable[[Array, Array, Format, Format], Array] | None = None  # what is computed from codes to codes
-
-    def beside(self, functions: Mapping[str, Callable[..., Array]]) -> Normalize:
-        if "Normalize" not in functions or self.params.across_spatial:
-            return self
-        own = copy(self)
-        own.other = functions["Normalize"]
-        return own
+    def beside(self, functions: Mapping[str, Callable[..., Array]]) -> Layer:
+        return self if self.params.across_spatial else super().beside(functions)
 
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
         return self.other is not None

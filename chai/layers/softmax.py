@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from copy import copy
 from dataclasses import dataclass
 
 from .. import kernels
@@ -24,14 +22,6 @@ class Softmax(Layer):
         axis: int = axis_index(1)
 
     decision = "softmax"
-    other: Callable[[Array, int], Array] | None = None  # what is computed along the axis in place of Caffe's
-
-    def beside(self, functions: Mapping[str, Callable[..., Array]]) -> Softmax:
-        if "Softmax" not in functions:
-            return self
-        own = copy(self)
-        own.other = functions["Softmax"]
-        return own
 
     def output_kind(self, top: Shape) -> OutputKind | None:
         kind = super().output_kind(top)
