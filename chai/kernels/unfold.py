@@ -6,7 +6,6 @@ from ..blob import Array, Shape
 from ..tasks.unfold import Unfold
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
-from ..util.rounding import ceil_div
 from .native.library import library
 from .native.single import Single, single
 from .native.table import Form, Kind
@@ -26,30 +25,13 @@ def unfolding(shape: Shape, unfold: Unfold, zero: int) -> Single | None:
 
 
 def _in_numpy(codes: Array, unfold: Unfold, zero: int) -> Array:
-    """Do the same without a library.
-
-    Columns are first sorted by their remainder modulo the stride, so that every run that is copied is contiguous.
-    """
+    """Do the same without a library."""
     n, c = codes.shape[:2]
     (_, columns), (down, right), (above, left), _ = unfold.window
     shape = unfold.shape(codes.shape)
     height, width = shape[2:]
-    across = width + ceil_div(columns, right)
-    rows = (height - 1) * down + unfold.rows
-    ordered = np.full((right, n, c, rows, across), zero, np.int8)
-    for phase in range(right):
-        first = (left - phase + right - 1) // right  # the first padded column of this remainder that is in the image
-        seen = codes[:, :, : max(rows - above, 0), first * right + phase - left :: right][..., : max(across - first, 0)]
-        ordered[phase, :, :, above : above + seen.shape[2], first : first + seen.shape[3]] = seen
-    out = np.empty(shape, np.int8)
-    parts = out.reshape(n, unfold.rows, columns, c, height, width)
-    images, channels, lines, one = ordered.strides[1:]
-    for j in range(columns):
-        taps = np.lib.stride_tricks.as_strided(
-            ordered[j % right, ..., j // right :],
-            (n, unfold.rows, c, height, width),
-            (images, lines, channels, down * lines, one),
-            writeable=False,
-        )
-        parts[:, :, j] = taps
-    return out
+    padded = np.full((n, c, (height - 1) * down + unfold.rows, (width - 1) * right + columns), zero, np.int8)
+    inside = padded[:, :, above : above + codes.shape[2], left : left + codes.shape[3]]
+    inside[...] = codes[:, :, : inside.shape[2], : inside.shape[3]]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (unfold.rows, columns), (2, 3))[:, :, ::down, ::right]
+    return np.ascontiguousarray(windows.transpose(0, 4, 5, 1, 2, 3)).reshape(shape)

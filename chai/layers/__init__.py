@@ -35,6 +35,7 @@ FAMILIES = {  # files with several types
     "scale": "Bias Scale",
     "selection": "BatchReindex Embed Filter",
     "shapes": "Permute ShapeOf Squeeze Tile",
+    "softmax": "Sigmoid Softmax",
     "squares": "DepthToSpace Reorg",
     "training": "DetectionEvaluate HDF5Output MultiBoxLoss SegmentationEvaluate YoloSeg YoloV3Loss Yolov3",
     "windows": "Im2col Local",

@@ -18,8 +18,7 @@ from ..kernels.boxes import Suppression, runs, suppress
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from ._detections import DetectionLayer, around, few, rows_of, table
-from .sigmoid import sigmoid
-from .softmax import softmax
+from .softmax import sigmoid, softmax
 
 MARGIN = 1e-3  # of logits below the threshold, which rounding may lift above it
 

@@ -15,7 +15,7 @@ from ..graph import Layer
 from ..graph.params import Filler, nested, within
 from ..util.lazy_numpy import np
 from ..util.log import logger
-from .sigmoid import sigmoid
+from .softmax import sigmoid
 
 log = logger("chai.layers")
 

@@ -33,9 +33,7 @@ class RepeatLayer(Layer):
         if len(bottoms) != 1 or len(bottoms[0]) != 4:
             return f"{len(bottoms)} bottoms" if len(bottoms) != 1 else f"a blob of {len(bottoms[0])} axes"
         factors = self.repeats(bottoms[0])
-        if isinstance(factors, str):
-            return factors
-        return upsample_refused(self, overlay, bottoms[0], factors)
+        return factors if isinstance(factors, str) else upsample_refused(self, overlay, bottoms[0], factors)
 
     def lower(self, target: Arithmetic) -> list[Task]:
         factors = self.repeats(target.shapes[self.bottoms[0]])

@@ -1,4 +1,8 @@
-"""Softmax: exp(x) / sum of exp(x) along an axis."""
+"""Probabilities of classes.
+
+Sigmoid: 1 / (1 + exp(-x)).
+Softmax: exp(x) / sum of exp(x) along an axis.
+"""
 
 from __future__ import annotations
 
@@ -52,4 +56,19 @@ def softmax(x: Array, along: int) -> Array:
     """Return exp(x) / sum of exp(x) along an axis; the maximum is subtracted first, so nothing overflows."""
     y: Array = np.exp(x - x.max(along, keepdims=True, initial=-np.inf))
     y /= y.sum(along, keepdims=True)
+    return y
+
+
+class Sigmoid(Layer):
+    decision = "sigmoid"
+    computes_scores = True
+    elementwise = never_negative = True
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        return (sigmoid(bottoms[0]),)
+
+
+def sigmoid(x: Array) -> Array:
+    """Return 1 / (1 + exp(-x)), without overflow."""
+    y: Array = 0.5 * np.tanh(0.5 * x) + np.float32(0.5)
     return y

@@ -13,7 +13,7 @@ from ..graph.params import SIZE, within
 from ..kernels.boxes import Suppression, suppress
 from ..util.lazy_numpy import np
 from ._detections import DetectionLayer, around, few, rows_of, table
-from .sigmoid import sigmoid
+from .softmax import sigmoid
 
 
 class YoloLayer(DetectionLayer):

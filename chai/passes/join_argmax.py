@@ -36,12 +36,9 @@ class BestClass(Deconvolution):
     def decision(self) -> str | None:
         return self.argmax.decision
 
-    def _left(self, shape: Shape, bottoms: tuple[Shape, ...]) -> Shape:
-        """Return the shape of the scores that the ArgMax reads, of scores of this shape."""
-        return shape if self.crop is None else self.crop.shapes(shape, bottoms[1])[0]
-
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
-        return self.argmax.shapes(self._left(super().shapes(bottoms[0])[0], bottoms))
+        scores = super().shapes(bottoms[0])
+        return self.argmax.shapes(*(scores if self.crop is None else self.crop.shapes(*scores, bottoms[1])))
 
     def macs(self, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...]) -> int:
         return super().macs(bottoms[:1], tops)

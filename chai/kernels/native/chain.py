@@ -34,14 +34,6 @@ NOTES, NOTE = "", 4  # name of the memory of notes, for which no operation waits
 ROWS = 64  # of a copy, at most: pieces of work that threads share
 
 
-class _BlobSlice(NamedTuple):
-    """A blob in the memory of another one: bytes from its first ``offset``, in each of ``parts`` parts."""
-
-    whole: str
-    offset: int
-    parts: int
-
-
 class _Place(NamedTuple):
     """A blob's first byte in the memory of ``whole``, and the bytes from one part to the next; 0 if they are contiguous."""
 
@@ -99,7 +91,8 @@ class NativeChain:
             for blob in dict.fromkeys((*map(self._root, link.reads), *map(self._root, link.writes))):
                 self._users.setdefault(blob, []).append(link.native)
         self.reads = {blob: self._bytes(blob) for blob in self._users if blob not in computed}
-        self._parts: dict[str, _BlobSlice] = {}
+        # blobs in the memory of another one: which, from which byte on, and in each of how many parts
+        self._parts: dict[str, tuple[str, int, int]] = {}
         self._rows = self._noted = 0
         steps = [*self._steps(computed)]
         uses = [*map(self._use, steps)]
@@ -157,7 +150,7 @@ class NativeChain:
         for blob in reads:
             inside = blob in computed and blob not in self._results and blob not in self._parts
             if inside and self._divides(blob, parts):
-                self._parts[blob] = _BlobSlice(whole, offset, parts)
+                self._parts[blob] = whole, offset, parts
             else:
                 yield _Step(task, None, blob, whole, offset, parts)
             offset += self._bytes(blob) // parts
@@ -196,10 +189,10 @@ class NativeChain:
     def _place(self, blob: str) -> _Place:
         if blob not in self._parts:
             return _Place(blob, 0, 0)
-        part = self._parts[blob]
-        whole, offset, stride = self._place(part.whole)
-        apart = stride or self._bytes(part.whole) // part.parts
-        return _Place(whole, offset + part.offset, apart if part.parts > 1 else 0)
+        into, first, parts = self._parts[blob]
+        whole, offset, stride = self._place(into)
+        apart = stride or self._bytes(into) // parts
+        return _Place(whole, offset + first, apart if parts > 1 else 0)
 
     def _use(self, step: _Step) -> OperationBlobs:
         """Return what an operation reads and writes; parts of a blob are told apart by their bytes."""
