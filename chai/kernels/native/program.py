@@ -85,22 +85,16 @@ class _Blob:
 
 
 @dataclass(eq=False, slots=True)
-class _Computation(OperationBlobs):
-    """An operation that computes a Task, the one with this ``index``."""
+class _ProgramStep(OperationBlobs):
+    """An operation, whose time counts as that of the Task with this ``index``.
 
-    index: int
-    kind: int
-    task: Task
-    form: Form
-
-
-@dataclass(eq=False, slots=True)
-class _Movement(OperationBlobs):
-    """An operation that loads or stores a part of a blob, or fills its border; its time counts as that of a Task."""
+    It computes it, if it has its ``form``; else it loads or stores a part of a blob, or fills its border.
+    """
 
     index: int
     kind: int
     part: ChannelRange
+    form: Form | None = None
 
 
 class NativeProgram:
@@ -144,7 +138,7 @@ class NativeProgram:
         self.tasks = [task for task, _ in tasks]
         steps = [*self._steps(tasks)]
         places, self.size = self._lay_out(steps)
-        operations = (self._computing(s) if isinstance(s, _Computation) else self._moving(s) for s in steps)
+        operations = (self._moving(s) if s.form is None else self._computing(s, s.form) for s in steps)
         self.table = (Operation * len(steps))(*operations)
         macs = (task.macs(*(self._shapes[blob] for blob in task.inputs)) for task in self.tasks)
         self.shared = threads() > 1 and sum(macs) >= SHARED
@@ -153,7 +147,7 @@ class NativeProgram:
         self._weights = [
             (operation, step.form)
             for operation, step in zip(self.table, steps)
-            if isinstance(step, _Computation) and step.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE)
+            if step.form is not None and step.kind in (Kind.CONVOLUTION, Kind.DEPTHWISE)
         ]
         self._memory: Array | None = None
         self._frames: list[RunArguments] = []
@@ -167,14 +161,14 @@ class NativeProgram:
         n, _, *size = self._shapes[part.blob]
         return (n, part.channels, *size)
 
-    def _steps(self, tasks: Sequence[tuple[Task, Form]]) -> Iterator[_Computation | _Movement]:
+    def _steps(self, tasks: Sequence[tuple[Task, Form]]) -> Iterator[_ProgramStep]:
         """Yield the operations in order, with the index of the Task whose time each counts as."""
         bordered: set[str] = set()
 
-        def border(i: int, whole: str) -> Iterator[_Movement]:
+        def border(i: int, whole: str) -> Iterator[_ProgramStep]:
             if whole not in bordered and any(self._blobs[whole].border):
                 part = ChannelRange(whole, 0, self._blobs[whole].shape[1])
-                yield _Movement((), whole, range(0), i, Kind.BORDER, part)
+                yield _ProgramStep((), whole, range(0), i, Kind.BORDER, part)
             bordered.add(whole)
 
         last = {}  # Task that writes a blob last
@@ -186,17 +180,18 @@ class NativeProgram:
         for part in self._loads:
             whole, channels = self._inside(part)
             yield from border(0, whole)
-            yield _Movement((), whole, channels, 0, Kind.LOAD, part)
+            yield _ProgramStep((), whole, channels, 0, Kind.LOAD, part)
         for i, (task, form) in enumerate(tasks):
-            whole, channels = self._inside(ChannelRange(task.output, *task.channels(self._shapes)))
+            written = ChannelRange(task.output, *task.channels(self._shapes))
+            whole, channels = self._inside(written)
             yield from border(i, whole)
             reads = tuple([self._wholes[blob].base for blob in task.inputs])
-            yield _Computation(reads, whole, channels, i, self._kind(task, form), task, form)
+            yield _ProgramStep(reads, whole, channels, i, self._kind(task, form), written, form)
             if form.lookup is not None and form.kind != Kind.LOOKUP:
-                yield _Computation((whole,), whole, channels, i, Kind.LOOKUP, task, form)
+                yield _ProgramStep((whole,), whole, channels, i, Kind.LOOKUP, written, form)
             if last[whole] == i:
                 for part in stored.get(whole, ()):
-                    yield _Movement((whole,), "", self._inside(part)[1], i, Kind.STORE, part)
+                    yield _ProgramStep((whole,), "", self._inside(part)[1], i, Kind.STORE, part)
 
     def _inside(self, part: ChannelRange) -> tuple[str, range]:
         """Return the outermost blob of a part, and its channels there."""
@@ -218,11 +213,11 @@ class NativeProgram:
             self._blobs[whole].put(offset)
         return {whole: (offset, offset + self._blobs[whole].bytes) for whole, offset in offsets.items()}, size
 
-    def _computing(self, step: _Computation) -> Operation:
+    def _computing(self, step: _ProgramStep, form: Form) -> Operation:
         """Return the operation of a Task, with places for its constants."""
         if step.kind == Kind.LOOKUP:
-            return self._looking_up(step)
-        task, form, channels = step.task, step.form, step.channels
+            return self._looking_up(step, form)
+        task, channels = self.tasks[step.index], step.channels
         shape, (_, _, *size) = self._shapes[task.inputs[0]], self._shapes[task.output]
         inputs = [self._blobs[whole].channels(first) for whole, first in map(self._wholes.__getitem__, task.inputs)]
         if form.vector:
@@ -250,20 +245,21 @@ class NativeProgram:
             operation.bias = self._constants.integers(form.bias, form.bias.size)
         return operation
 
-    def _looking_up(self, step: _Computation) -> Operation:
+    def _looking_up(self, step: _ProgramStep, form: Form) -> Operation:
         """Return the operation that looks up the codes of a Task's output, or those of its input on their way there."""
-        (n, _, *size), channels, lookup = self._shapes[step.task.output], step.channels, step.form.lookup
+        task, channels, lookup = self.tasks[step.index], step.channels, form.lookup
+        n, _, *size = self._shapes[task.output]
         assert lookup is not None
         shape, output = (n, len(channels), *size), self._blobs[step.writes].channels(channels.start)
         source = output
-        if step.form.kind == Kind.LOOKUP:
-            whole, first = self._wholes[step.task.inputs[0]]
+        if form.kind == Kind.LOOKUP:
+            whole, first = self._wholes[task.inputs[0]]
             source = self._blobs[whole].channels(first)
         operation = Form(Kind.LOOKUP).operation(shape, shape, [source], output, step.index)
         operation.constants, operation.scale = CONSTANTS, self._constants.codes(lookup)
         return operation
 
-    def _moving(self, step: _Movement) -> Operation:
+    def _moving(self, step: _ProgramStep) -> Operation:
         """Return the operation that loads or stores channels, or fills the border of a blob."""
         (whole,), shape = step.blobs, self._shape(step.part)
         blob, kind = self._blobs[whole], step.kind
