@@ -12,7 +12,7 @@ from ..graph import Graph, Layer
 from ..kernels.codes import quantized
 from ..offload.partition import only_scores
 from ..overlay import Overlay
-from ..tasks.coarser import FACTORS, StepChoice, Sums, fitted
+from ..tasks.coarser import FACTORS, Sums, fitted
 from ..util.lazy_numpy import np
 from ..util.union_find import UnionFind
 
@@ -129,8 +129,8 @@ def fitting(layer: Layer, steps: Array, source: Format, bits: int, overlay: Over
     """Return a layer's weights, with coarser steps where sums could overflow the accumulator, as lowering computes them."""
     assert layer.precision is not None
     bias = None if layer.bias_blob is None else layer.blobs[layer.bias_blob]
-    choice = StepChoice(FACTORS[layer.precision.quant_type], overlay.array_bound)
-    return fitted(Scaled(layer.weight_rows, bias, steps), source, choice, bits, quantized)
+    factors = FACTORS[layer.precision.quant_type]
+    return fitted(Scaled(layer.weight_rows, bias, steps), source, factors, overlay.array_bound, bits, quantized)
 
 
 def coarsened(layer: Layer, steps: Array, source: Format, bits: int, overlay: Overlay) -> Coarser | None:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from ..blob import Shape
 from ..overlay import Overlay, TaskLimits
 from .conv import Conv
-from .filter import Sample
 from .window import POINT
 
 if TYPE_CHECKING:
@@ -48,5 +47,4 @@ class Affine(Conv):
     def probes(cls, maker: Maker) -> Iterator[Probe]:
         channels = maker.step + 3
         for unsigned in ("", *maker.unsigned):
-            name = f"affine unsigned {unsigned}" if unsigned else "affine"
-            yield cls.probe(maker, name, Sample(channels, channels, POINT, channels, unsigned=unsigned))
+            yield cls.probe(maker, "affine", (channels, channels), POINT, channels, unsigned=unsigned)

@@ -32,13 +32,6 @@ def as_json(coarser: Mapping[str, Coarser]) -> dict[str, Any]:
     return {name: cost._asdict() for name, cost in coarser.items()}
 
 
-class StepChoice(NamedTuple):
-    """A choice of weight steps: the given ones, or times the first of ``factors`` with which sums stay below ``limit``."""
-
-    factors: Sequence[float]
-    limit: int
-
-
 class Sums(NamedTuple):
     """Codes of weights (M, ...), bias int64 (M,) in units of the accumulator, and steps of the weights (M,).
 
@@ -52,13 +45,11 @@ class Sums(NamedTuple):
     coarser: Coarser | None = None
 
 
-def fitted(scaled: Scaled, source: Format, choice: StepChoice, bits: int, quantize: Quantize) -> Sums:
-    """Return weights as codes, with coarser steps where sums could overflow.
+def fitted(scaled: Scaled, source: Format, factors: Sequence[float], limit: int, bits: int, quantize: Quantize) -> Sums:
+    """Return weights as codes, with steps times the first of ``factors`` with which sums stay below ``limit``.
 
-    ``source`` is the input's format. A channel that overflows with each factor of the ``choice``
-    gets the last one; ``bound`` tells.
+    ``source`` is the input's format. A channel that overflows with each factor gets the last one; ``bound`` tells.
     """
-    factors, limit = choice
     weights, bias, steps = scaled
     count, size = len(weights), weights[:1].size
     sums = (np.empty(count, kind) for kind in (np.int64, np.int64, float))
@@ -80,7 +71,7 @@ def fitted(scaled: Scaled, source: Format, choice: StepChoice, bits: int, quanti
         channels += len(left)
         if not len(left) or not factors:
             continue
-        base, index = steps[left], _first(rounded.magnitudes[left], size, source.magnitude, choice)
+        base, index = steps[left], _first(rounded.magnitudes[left], size, factors, limit / source.magnitude)
         while len(left):
             steps[left] = base * np.take(factors, index)
             compute(left)
@@ -94,14 +85,14 @@ def fitted(scaled: Scaled, source: Format, choice: StepChoice, bits: int, quanti
     return Sums(rounded.codes, added, steps, bound, Coarser(channels, lost))
 
 
-def _first(magnitudes: Array, size: int, largest: int, choice: StepChoice) -> Array:
+def _first(magnitudes: Array, size: int, factors: Sequence[float], most: float) -> Array:
     """Return the index of the first factor at which the sums of channels (M,) might fit; the last one if none does.
 
-    ``magnitudes`` are the sums of their codes' at factor 1, of ``size`` weights each; ``largest`` is that of an input.
+    ``magnitudes`` are the sums of their codes' at factor 1, of ``size`` weights each, ``most`` is what such a sum may be.
     Rounding takes less than 0.501 from each code, there and here.
     """
-    lowest = (magnitudes[:, None] - 0.501 * size) / np.array(choice.factors) - 0.501 * size
-    fits = lowest * largest < choice.limit
+    lowest = (magnitudes[:, None] - 0.501 * size) / np.array(factors) - 0.501 * size
+    fits = lowest < most
     fits[:, -1] = True
     first: Array = fits.argmax(1)
     return first

@@ -18,7 +18,7 @@ from ..util.rounding import ceil_div
 from . import tiling
 from .conv_waits import conv_waits
 from .fields import Operands, window_fields, window_of
-from .filter import FilterTask, Sample
+from .filter import FilterTask
 from .pooling import PooledCodes
 from .tiling import Convolved
 from .unfold import Unfold
@@ -258,32 +258,33 @@ class Conv(FilterTask):
     def probes(cls, maker: Maker) -> Iterator[Probe]:
         """Yield plain, dilated, grouped, depthwise, leaky and wide convolutions, and one whose rows do not fit."""
         limits: ConvLimits = maker.limits
-        inputs, outputs = maker.step + 3, 2 * maker.step + 5
+        inputs = maker.step + 3
+        channels = inputs, 2 * maker.step + 5
         plain = square(limits, 3, 2, 1)
-        yield cls.probe(maker, "conv", Sample(inputs, outputs, plain, slope=0))
-        yield cls.probe(maker, "conv 1x1", Sample(inputs, outputs, square(limits, 1, 1, 0)))
+        yield cls.probe(maker, "conv", channels, plain, slope=0)
+        yield cls.probe(maker, "conv 1x1", channels, square(limits, 1, 1, 0))
         if limits.dilation_max > 1:
-            yield cls.probe(maker, "conv dilated", Sample(inputs, outputs, square(limits, 3, 1, 2, 2)))
+            yield cls.probe(maker, "conv dilated", channels, square(limits, 3, 1, 2, 2))
         if limits.group_max > 1:
-            yield cls.probe(maker, "conv grouped", Sample(2 * maker.step, 4 * maker.step, plain, 2, 0))
+            yield cls.probe(maker, "conv grouped", (2 * maker.step, 4 * maker.step), plain, 2, 0)
         if limits.depthwise:
-            yield cls.probe(maker, "conv depthwise", Sample(inputs, inputs, plain, inputs, 0))
+            yield cls.probe(maker, "conv depthwise", (inputs, inputs), plain, inputs, 0)
         if limits.leaky:
-            yield cls.probe(maker, "conv leaky", Sample(inputs, outputs, plain, slope=maker.slope))
+            yield cls.probe(maker, "conv leaky", channels, plain, slope=maker.slope)
         if limits.prelu:
-            yield cls.probe(maker, "conv PReLU", Sample(inputs, outputs, plain, prelu=True))
+            yield cls.probe(maker, "conv PReLU", channels, plain, prelu=True)
         if maker.overlay.wide_bits is not None:
-            yield cls.probe(maker, "conv wide", Sample(inputs, 256, plain, wide=True))
+            yield cls.probe(maker, "conv wide", (inputs, 256), plain, wide=True)
         if limits.pool_kernel_max >= 3:
-            yield cls.probe(maker, "conv pooled", Sample(inputs, outputs, plain, slope=0, pooled=(3, 2)))
+            yield cls.probe(maker, "conv pooled", channels, plain, slope=0, pooled=(3, 2))
         close = square(limits, 3, 1, 1)
         rows = close.extent(0) * maker.size[1]
         deep = maker.step * (tiling.ring_words(maker.overlay) // rows + 1)  # more than whole rows
         weights, source = (5, deep, *close.kernel), (1, deep, *maker.size)
         if deep <= limits.channels_max and tiling.strips(maker.overlay, close, weights, 1, source):
-            yield cls.probe(maker, "conv in strips", Sample(deep, 5, close))
+            yield cls.probe(maker, "conv in strips", (deep, 5), close)
         for unsigned in maker.unsigned:
-            yield cls.probe(maker, f"conv unsigned {unsigned}", Sample(inputs, outputs, plain, unsigned=unsigned))
+            yield cls.probe(maker, "conv", channels, plain, unsigned=unsigned)
 
 
 def square(limits: ConvLimits, kernel: int, stride: int, pad: int, dilation: int = 1) -> Window:

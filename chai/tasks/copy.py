@@ -146,8 +146,7 @@ class Copy(Task):
             target = maker.target({"x": shape, "y": whole}, largest=0.6, unsigned=unsigned)
             source = target.formats["x"]
             r = target.requantization(np.array(source.step), "y", None)
-            name = f"copy rescaled unsigned {unsigned}" if unsigned else "copy rescaled"
-            yield maker.probe(name, cls(("x",), "y", ("copy",), limits.channel_step, r, source.zero), target)
+            yield maker.probe("copy rescaled", cls(("x",), "y", ("copy",), limits.channel_step, r, source.zero), target)
         if limits.fold:
             fold = Fold(limits.channel_step, (2 * limits.channel_step, maker.size[0], 3 * maker.size[1]))
             shape = maker.batch, 6 * limits.channel_step, *maker.size

@@ -14,7 +14,7 @@ from ..overlay.weights import weight_bytes
 from . import Task
 from .conv import Conv
 from .fields import Operands, window_fields, window_of
-from .filter import FilterTask, Sample
+from .filter import FilterTask
 from .window import Window
 
 if TYPE_CHECKING:
@@ -116,15 +116,15 @@ class Depthwise(FilterTask):
         """Yield filters of each stride, with a ReLU, a slope and a PReLU, and one for each blob with unsigned codes."""
         limits: DepthwiseLimits = maker.limits
         channels = maker.step + 3
-        close, apart = (Sample(channels, channels, Window(KERNEL, (n, n), (1, 1)), channels, slope=0) for n in (1, 2))
-        yield cls.probe(maker, "depthwise", close)
-        yield cls.probe(maker, "depthwise of stride 2", apart)
+        close, apart = (((channels, channels), Window(KERNEL, (n, n), (1, 1)), channels) for n in (1, 2))
+        yield cls.probe(maker, "depthwise", *close, slope=0)
+        yield cls.probe(maker, "depthwise of stride 2", *apart, slope=0)
         if limits.leaky:
-            yield cls.probe(maker, "depthwise leaky", close._replace(slope=maker.slope))
+            yield cls.probe(maker, "depthwise leaky", *close, slope=maker.slope)
         if limits.prelu:
-            yield cls.probe(maker, "depthwise PReLU", close._replace(slope=None, prelu=True))
+            yield cls.probe(maker, "depthwise PReLU", *close, prelu=True)
         for unsigned in maker.unsigned:
-            yield cls.probe(maker, f"depthwise unsigned {unsigned}", close._replace(slope=None, unsigned=unsigned))
+            yield cls.probe(maker, "depthwise", *close, unsigned=unsigned)
 
 
 def in_window_engine(task: Task, overlay: Overlay, shapes: Mapping[str, Shape]) -> Task:

@@ -168,7 +168,7 @@ class Eltwise(Task):
         shapes = dict.fromkeys((*names, "y"), shape)
         forms: list[tuple[str, float | None, tuple[str, ...]]] = [("eltwise", None, ())]
         forms += [("eltwise leaky", maker.slope, ())] if limits.leaky else []
-        forms += [(f"eltwise unsigned {blob}", None, (blob,)) for blob in (*names, "y") if maker.unsigned]
+        forms += [("eltwise", None, (blob,)) for blob in (*names, "y") if maker.unsigned]
         for name, slope, unsigned in forms:
             target = maker.target(shapes, largest=1.3, unsigned=unsigned)
             coefficients = [1 - 1.7 * i for i in range(len(names))]
@@ -182,5 +182,4 @@ class Eltwise(Task):
             sizes = {**shapes, names[1]: second}
             target = maker.target(sizes, largest={"PROD": 0.7, "MAX": 1.0}.get(operation, 1.3), unsigned=unsigned)
             task = cls.of_blobs(names, "y", ("eltwise",), operation, target)
-            name = f"eltwise {operation}{' vector' if second == point else ''}{' unsigned' if unsigned else ''}"
-            yield maker.probe(name, task, target)
+            yield maker.probe(f"eltwise {operation}{' vector' if second == point else ''}", task, target)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ..blob import Array, Shape
 from ..errors import DeviceError
@@ -24,23 +24,6 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from .probe import Maker, Probe
-
-
-class Sample(NamedTuple):
-    """A convolution for a probe: its channels, which of its blobs have ``unsigned`` codes, and whether a ``prelu`` follows.
-
-    The sums of a ``wide`` one have 27 bits. ``pooled`` are the kernel and stride of a pooling after it.
-    """
-
-    inputs: int
-    outputs: int
-    window: Window
-    group: int = 1
-    slope: float | None = None
-    unsigned: str = ""
-    prelu: bool = False
-    wide: bool = False
-    pooled: tuple[int, int] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,9 +135,25 @@ class FilterTask(Task):
         return cls(**common, weights=weights, bias=bias, window=window, group=group, requantization=r, zero=zero)
 
     @classmethod
-    def probe(cls, maker: Maker, name: str, sample: Sample) -> Probe:
-        """Return a probe of this kind with random numbers."""
-        inputs, outputs, window, group, slope, unsigned, prelu, wide, pooled = sample
+    def probe(
+        cls,
+        maker: Maker,
+        name: str,
+        channels: tuple[int, int],
+        window: Window,
+        group: int = 1,
+        slope: float | None = None,
+        unsigned: str = "",
+        prelu: bool = False,
+        wide: bool = False,
+        pooled: tuple[int, int] | None = None,
+    ) -> Probe:
+        """Return a probe of this kind with random numbers, from and to so many channels.
+
+        ``unsigned`` is its blob with unsigned codes; ``prelu``: whether one follows. The sums of a ``wide`` one have 27 bits.
+        ``pooled`` are the kernel and stride of a pooling after it.
+        """
+        inputs, outputs = channels
         weights = maker.random.standard_normal((outputs, inputs // group, *window.kernel)).astype(np.float32)
         weights *= 1.99 / np.abs(weights).max()  # just below a power of two: the largest code in either scheme
         size, pooling = window.sizes(maker.size), None
@@ -175,6 +174,6 @@ class FilterTask(Task):
         slopes = maker.random.uniform(-1.5, 1.5, outputs) if prelu else None
         r = target.requantization(sums.steps.reshape(-1, 1, 1), "y", slope, None, slopes)
         codes = sums.codes, sums.bias, window, group, r, source.zero
-        more: dict[str, Any] = {"wide": True} if wide else {"pooling": pooling} if pooling else {}
-        task = cls(("x",), "y", (cls.kind,), *codes, **more)
+        more: dict[str, Any] = {"pooling": pooling} if pooling else {}
+        task = cls(("x",), "y", (cls.kind,), *codes, wide=wide, **more)
         return maker.probe(name, task, target)

@@ -149,7 +149,7 @@ class LRNTask(Task):
             target = maker.target(shapes, largest=0.45, unsigned=unsigned)
             table = lines(target, "x", "y", size, lambda sums, n=size: (1 + 0.9 / n * sums) ** -0.75)  # type: ignore[misc]
             task = cls(("x",), "y", ("lrn",), size, *table, target.formats["x"].zero)
-            yield maker.probe(f"lrn of {size}{f' unsigned {unsigned}' if unsigned else ''}", task, target)
+            yield maker.probe(f"lrn of {size}", task, target)
 
 
 def starts() -> Array:

@@ -168,4 +168,4 @@ class Pool(Task):
                 source = target.formats["x"]
                 r = None if maximum else target.requantization(source.step / areas, "y", None)
                 task = cls(("x",), "y", ("pool",), window, (height, width), r, source.zero)
-                yield maker.probe(f"pool {method} unsigned {unsigned}" if unsigned else f"pool {method}", task, target)
+                yield maker.probe(f"pool {method}", task, target)

@@ -68,7 +68,8 @@ class Maker:
         return Format(self.scheme, self.bits, value, unsigned)
 
     def probe(self, name: str, task: Any, target: Target) -> Probe:
-        """Return a Probe of a Task with random input codes."""
+        """Return a Probe of a Task with random input codes; its name says which blobs have unsigned ones."""
+        name += "".join(f" unsigned {blob}" for blob in target.shapes if target.formats[blob].unsigned)
         codes = {}
         for blob in task.inputs:
             low, high = target.formats[blob].range

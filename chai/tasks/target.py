@@ -21,7 +21,7 @@ from ..fixed import (
 )
 from ..overlay import Overlay
 from ..util.lazy_numpy import np
-from .coarser import FACTORS, Quantize, StepChoice, Sums, fitted
+from .coarser import FACTORS, Quantize, Sums, fitted
 from .unsupported import Unsupported
 
 
@@ -98,7 +98,7 @@ class Target:
         """Return what ``weights`` does, for weights in ``format``, and note in ``coarser`` if their steps changed."""
         source, most = self.formats[bottom], self.overlay.array_bound
         factors = FACTORS[format.scheme] if self.trained else []
-        fit = fitted(scaled, source, StepChoice(factors, most), format.bits, quantize)
+        fit = fitted(scaled, source, factors, most, format.bits, quantize)
         if self.trained and fit.bound >= most:
             limit = f"beyond the accumulator's {most:,} even with weights in steps {factors[-1]:g} times"
             raise Unsupported(f"a sum could reach {fit.bound:,}, {limit} as coarse")

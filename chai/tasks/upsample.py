@@ -115,7 +115,7 @@ class UpsampleTask(Task):
         for name, spread, unsigned in (
             ("upsample", False, ()),
             ("upsample spread", True, ()),
-            *(("upsample rescaled unsigned", True, (blob,)) for blob in maker.unsigned[:1]),
+            *(("upsample rescaled", True, (blob,)) for blob in maker.unsigned[:1]),
         ):
             target = maker.target(shapes, 0.6 if unsigned else 1.0, unsigned)
             r = target.requantization(np.array(target.formats["x"].step), "y", None) if unsigned else None

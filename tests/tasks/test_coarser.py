@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 from chai.fixed import ACCUMULATOR, Format, Quantized, Scaled, quantize_weights, quantized, weight_steps
 from chai.kernels import codes as kernels
 from chai.offload.schedule import DeviceStep
-from chai.tasks.coarser import FACTORS, StepChoice, fitted
+from chai.tasks.coarser import FACTORS, fitted
 from tests.conftest import examples
 from tests.passes.common import network
 
@@ -51,7 +51,7 @@ def test_the_smallest_factor_that_fits(
     format = Format(scheme, 8, 6 if scheme == "DynamicFixed" else 0.0)
     source = Format("Xilinx", 8, 2.0, unsigned)
     steps = weight_steps(weights, format, None, source.step)
-    choice = fitted(Scaled(weights, bias, steps), source, StepChoice(FACTORS[scheme], ACCUMULATOR), 8, quantize)
+    choice = fitted(Scaled(weights, bias, steps), source, FACTORS[scheme], ACCUMULATOR, 8, quantize)
     changed = 0
     for i, (w, b) in enumerate(zip(weights.reshape(5, -1), bias.tolist())):
         for factor in (1.0, *FACTORS[scheme]):

@@ -52,7 +52,7 @@ def test_a_bit(simple: Any) -> None:
     simple.accelerator.corrupt = flip
     reasons = failures(simple)
     words = {"", " leaky", " unsigned x0", " unsigned x1", " unsigned y"}
-    words |= {" PROD", " MAX", " SUM vector", " MAX vector", " PROD vector unsigned"}
+    words |= {" PROD", " MAX", " SUM vector", " MAX vector", " PROD vector unsigned x1"}
     assert {name.partition(",")[0] for name in reasons} == {f"eltwise{word}" for word in words}
     assert len(reasons) == len(words) and all(
         reason.startswith("at (0, 4, 3, 2): expected ") for reason in reasons.values()
