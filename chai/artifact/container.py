@@ -36,6 +36,7 @@ from ..overlay.weights import ByteSource
 from ..util.data.dataclass_io import restore
 from ..util.files import opened_file
 from ..util.lazy_numpy import np
+from ..util.rounding import round_up
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -157,14 +158,14 @@ def write(path: str | Path, header: Mapping[str, Any], sections: Mapping[str, An
     table, end = {}, 0
     for name, block in blocks.items():
         table[name] = {"offset": end, "bytes": block.nbytes, "crc": zlib.crc32(block)}
-        end = _aligned(end + block.nbytes)
+        end = round_up(end + block.nbytes, ALIGNMENT)
     whole = {**header, "sections": table}
     text = json.dumps(whole, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode("utf-8")
     with open(path, "wb") as file:
         file.write(PREFIX.pack(MAGIC, VERSION, zlib.crc32(text), len(text)))
         file.write(text)
         for block in blocks.values():
-            file.write(bytes(_aligned(file.tell()) - file.tell()))
+            file.write(bytes(round_up(file.tell(), ALIGNMENT) - file.tell()))
             file.write(block)
 
 
@@ -193,7 +194,7 @@ def read(path: str | Path) -> Artifact:
         size = file.seek(0, 2)
         header = _header(text, bad)
         table = header.pop("sections", None)
-        begin = _aligned(PREFIX.size + length)
+        begin = round_up(PREFIX.size + length, ALIGNMENT)
         spans = _spans(table, size - begin, bad)
         file.seek(PREFIX.size + length)
         buffer = memoryview(bytearray(BUFFER))
@@ -299,7 +300,7 @@ def _spans(table: Any, size: int, bad: Bad) -> dict[str, tuple[int, int, int]]:
     for name, (offset, count, _) in spans.items():
         if offset != end:
             raise bad(f"header: section {name!r} begins at {offset}, expected {end}")
-        last, end = offset + count, _aligned(offset + count)
+        last, end = offset + count, round_up(offset + count, ALIGNMENT)
         if last > size:
             raise bad(f"the file ends inside section {name!r} ({size - offset:,} of {count:,} bytes)")
     if spans and last != size:
@@ -313,7 +314,3 @@ def _span(name: str, entry: Any, bad: Bad) -> tuple[int, int, int]:
         if all(type(v) is int and 0 <= v < 1 << 48 for v in (offset, count, crc)):
             return offset, count, crc
     raise bad(f"header: section {name!r}: expected offset, bytes and crc")
-
-
-def _aligned(offset: int) -> int:
-    return -(-offset // ALIGNMENT) * ALIGNMENT

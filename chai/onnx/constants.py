@@ -16,22 +16,15 @@ from ..util.lazy_numpy import np
 from .fields import Fields, numbers, one
 from .store import ModelBytes
 
-# TensorProto.DataType: name, numpy's type of the stored numbers, and the field that has them if raw_data does not
+# TensorProto.DataType: name, and numpy's type of the stored numbers
 TYPES = {
-    1: ("float32", "<f4", "float_data"),
-    2: ("uint8", "|u1", "int32_data"),
-    3: ("int8", "|i1", "int32_data"),
-    4: ("uint16", "<u2", "int32_data"),
-    5: ("int16", "<i2", "int32_data"),
-    6: ("int32", "<i4", "int32_data"),
-    7: ("int64", "<i8", "int64_data"),
-    9: ("bool", "|b1", "int32_data"),
-    10: ("float16", "<f2", "int32_data"),
-    11: ("float64", "<f8", "double_data"),
-    12: ("uint32", "<u4", "uint64_data"),
-    13: ("uint64", "<u8", "uint64_data"),
-    16: ("bfloat16", "<u2", "int32_data"),
-}
+    1: ("float32", "<f4"), 2: ("uint8", "|u1"), 3: ("int8", "|i1"), 4: ("uint16", "<u2"), 5: ("int16", "<i2"),
+    6: ("int32", "<i4"), 7: ("int64", "<i8"), 9: ("bool", "|b1"), 10: ("float16", "<f2"), 11: ("float64", "<f8"),
+    12: ("uint32", "<u4"), 13: ("uint64", "<u8"), 16: ("bfloat16", "<u2"),
+}  # fmt: skip
+# the fields with the numbers if raw_data has them not; int32_data has those of all other types
+_FIELDS = {"float32": "float_data", "float64": "double_data", "int64": "int64_data"}
+_FIELDS |= dict.fromkeys(("uint32", "uint64"), "uint64_data")
 _OTHERS = {8: "string", 14: "complex64", 15: "complex128", 17: "float8e4m3fn", 18: "float8e4m3fnuz", 19: "float8e5m2"}
 _OTHERS |= {20: "float8e5m2fnuz", 21: "uint4", 22: "int4", 23: "float4e2m1", 24: "float8e8m0", 25: "uint2", 26: "int2"}
 
@@ -65,14 +58,14 @@ class StoredTensor(Constant):
         number = one(values, "data_type", 0)
         if number not in TYPES:
             raise walk.bad(f"tensor {self.name!r} has numbers of {type_name(number)}, which chai does not read", 0)
-        self.dtype, self._stored, field = TYPES[number]
+        self.dtype, self._stored = TYPES[number]
+        self._field = field = _FIELDS.get(self.dtype, "int32_data")
         self.shape = tuple(walk.integers(values.get("dims", [])))
         self.elements = prod(self.shape)
         if min(self.shape, default=0) < 0 or prod(filter(None, self.shape)) > limits().blob_elements:
             raise walk.bad(f"tensor {self.name!r} of shape {show(self.shape)}", 0)
         self._raw: WireField | None = one(values, "raw_data")
         self._parts: Sequence[WireField] = values.get(field, ())
-        self._field = field
         self._outside: tuple[str, int] | None = None
         self._size = size = self.elements * int(self._stored[-1])  # bytes
         if one(values, "data_location", 0) == 1:

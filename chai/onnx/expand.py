@@ -112,12 +112,8 @@ _EXPANSIONS: dict[tuple[str, str], tuple[Expansion, str]] = {
     ("", "QLinearConv"): (_weighted, "Conv"),
     ("", "QLinearMatMul"): (_pair, "MatMul"),
     (MICROSOFT, "QGemm"): (_weighted, "Gemm"),
-    (MICROSOFT, "QLinearAdd"): (_pair, "Add"),
-    (MICROSOFT, "QLinearMul"): (_pair, "Mul"),
     (MICROSOFT, "QLinearConcat"): (_concat, "Concat"),
-    (MICROSOFT, "QLinearSoftmax"): (_single, "Softmax"),
-    (MICROSOFT, "QLinearSigmoid"): (_single, "Sigmoid"),
-    (MICROSOFT, "QLinearLeakyRelu"): (_single, "LeakyRelu"),
-    (MICROSOFT, "QLinearAveragePool"): (_single, "AveragePool"),
-    (MICROSOFT, "QLinearGlobalAveragePool"): (_single, "GlobalAveragePool"),
 }
+_OF_ONE = "Softmax", "Sigmoid", "LeakyRelu", "AveragePool", "GlobalAveragePool"
+_EXPANSIONS |= {(MICROSOFT, f"QLinear{operator}"): (_pair, operator) for operator in ("Add", "Mul")}
+_EXPANSIONS |= {(MICROSOFT, f"QLinear{operator}"): (_single, operator) for operator in _OF_ONE}

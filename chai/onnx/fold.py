@@ -6,11 +6,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial, reduce
 from math import prod
 from typing import Any
 
 from ..blob import Array
 from ..util.lazy_numpy import np
+from ..util.rounding import ceil_div
 from .constants import TYPES
 from .node import OnnxNode
 from .refusal import Refused
@@ -156,11 +158,8 @@ _FOLDS |= {"Relu": _unary(lambda x: np.maximum(x, 0)), "Not": lambda _, x: np.lo
 
 @folds("Min", "Max")
 def _extreme(node: OnnxNode, *arrays: Array) -> Array:
-    result = arrays[0]
-    for array in arrays[1:]:
-        node.draft.claim(_product(np.broadcast_shapes(result.shape, array.shape)))
-        result = (np.minimum if node.operator == "Min" else np.maximum)(result, array)
-    return result
+    extreme = _binary(np.minimum if node.operator == "Min" else np.maximum)
+    return reduce(partial(extreme, node), arrays)
 
 
 @folds("Clip")
@@ -233,11 +232,12 @@ def unsqueezed(node: OnnxNode, shape: Sequence[int]) -> list[int]:
     return sizes
 
 
-@folds("Squeeze")
-def _squeeze(node: OnnxNode, x: Array, *_: Array) -> Array:
+def squeezed(node: OnnxNode, shape: Sequence[int]) -> tuple[int, ...]:
+    """Return the axes that a Squeeze drops, in order."""
     axes = node.integers("axes", 1)
-    gone = [i for i, size in enumerate(x.shape) if size == 1] if axes is None else axes
-    return np.squeeze(x, tuple(node.axis(axis, x.ndim) for axis in gone))
+    if axes is None:
+        axes = [i for i, size in enumerate(shape) if size == 1]
+    return tuple(sorted({node.axis(axis, len(shape)) for axis in axes}))
 
 
 def reshape_target(node: OnnxNode, shape: Sequence[int]) -> list[int]:
@@ -252,12 +252,6 @@ def reshape_target(node: OnnxNode, shape: Sequence[int]) -> list[int]:
     if any(size == 0 and i >= len(shape) for i, size in enumerate(target)):
         raise Refused(f"its shape {target} copies an axis that its input does not have")
     return [shape[i] if size == 0 else size for i, size in enumerate(target)]
-
-
-@folds("Flatten")
-def _flatten(node: OnnxNode, x: Array) -> Array:
-    axis = flat_axis(node, x.ndim)
-    return x.reshape(prod(x.shape[:axis]), -1)
 
 
 def flat_axis(node: OnnxNode, rank: int) -> int:
@@ -283,7 +277,7 @@ def pieces(node: OnnxNode, size: int) -> list[int]:
     count = node.attributes.integer("num_outputs", len(node.record.outputs))
     sizes = node.integers("split", 1)
     if sizes is None:
-        each = -(-size // max(count, 1))
+        each = ceil_div(size, max(count, 1))
         sizes = [each] * (count - 1) + [size - each * (count - 1)]
     if len(sizes) != len(node.record.outputs) or sum(sizes) != size or min(sizes) < 1:
         raise Refused(f"pieces of {sizes} of an axis of {size} for {len(node.record.outputs)} outputs")
@@ -305,8 +299,10 @@ def _reduced(function: str) -> Fold:
 _FOLDS |= {
     "Concat": lambda node, *arrays: np.concatenate(arrays, node.attributes.integer("axis", 0)),
     "Expand": lambda _, x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, _sizes(shape))),
+    "Flatten": lambda node, x: x.reshape(prod(x.shape[: flat_axis(node, x.ndim)]), -1),
     "NonZero": lambda _, x: np.array(np.nonzero(x), np.int64),
     "Reshape": lambda node, x, *_: x.reshape(reshape_target(node, x.shape)),
+    "Squeeze": lambda node, x, *_: np.squeeze(x, squeezed(node, x.shape)),
     "Transpose": lambda node, x: np.asarray(x.transpose(node.attributes.integers("perm")), order="C"),
     "Unsqueeze": lambda node, x, *_: x.reshape(unsqueezed(node, x.shape)),
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...util.lazy_numpy import np
+from ...util.rounding import ceil_div
 from ..fold import pieces, slices, taken
 from ..node import OnnxNode
 from ..refusal import Refused
@@ -73,7 +74,7 @@ def cut(node: OnnxNode, blob: str, axis: int, first: int, last: int) -> str:
 def every(node: OnnxNode, blob: str, axis: int, step: int) -> str:
     """Return every ``step``th part of a blob along an axis: the first of each run of so many."""
     shape = list(node.shape_of(blob))
-    runs = -(-shape[axis] // step)
+    runs = ceil_div(shape[axis], step)
     if more := runs * step - shape[axis]:
         paddings = [0] * (2 * len(shape))
         paddings[2 * axis + 1] = more

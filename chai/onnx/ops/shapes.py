@@ -6,7 +6,7 @@ from math import prod
 
 from ...graph.params import BlobShape
 from ..constants import FLOATS, WHOLE, type_name
-from ..fold import flat_axis, reshape_target, unsqueezed
+from ..fold import flat_axis, reshape_target, squeezed, unsqueezed
 from ..node import OnnxNode
 from ..refusal import Refused
 from . import operator
@@ -87,11 +87,7 @@ def flatten(node: OnnxNode) -> None:
 
 @operator("Squeeze")
 def squeeze(node: OnnxNode) -> None:
-    shape, axes = node.shape(), node.integers("axes", 1)
-    if axes is None:
-        axes = [i for i, size in enumerate(shape) if size == 1]
-    gone = tuple(sorted({node.axis(axis, len(shape)) for axis in axes}))
-    if gone:
+    if gone := squeezed(node, node.shape()):
         node.result("Squeeze", node.input(), axis=gone)
     else:
         node.same(node.input())
