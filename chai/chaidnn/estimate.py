@@ -227,7 +227,7 @@ def _task(layer: Layer, shape: Shape, out: Shape) -> Task:
     if isinstance(layer, Pooling):
         return Pool(**io, window=layer.window(shape), out=(out[2], out[3]), requantization=None)
     if isinstance(layer, Eltwise):
-        return Addition(**io, factors=(1, 1), negative=None, requantization=r)
+        return Addition(**io, factors=(1, 1), negative=None, requantization=r, zeros=(0, 0))
     if isinstance(layer, Convolution):
         kind, weights, window, group = Conv, layer.weight_shapes(shape)[0], layer.window, layer.params.group
     else:

@@ -144,7 +144,7 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
             raise Unsupported("CHaiDNN adds without coefficients")
         low, high = self._clamp(layer, self._read(layer, layer.bottoms[0]))
         ones, r = (1,) * len(layer.bottoms), Requantization(np.array(1), 0, low, high)
-        return Eltwise(layer.bottoms, layer.tops[0], layer.origin, ones, None, r)
+        return Eltwise(layer.bottoms, layer.tops[0], layer.origin, ones, None, r, (0,) * len(ones))
 
     def pair(self, layer: Lowered, operation: str) -> Task:
         """Raise Unsupported: sums of other layers have the steps of their blobs, which CHaiDNN's Eltwise does not rescale."""

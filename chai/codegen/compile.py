@@ -37,18 +37,15 @@ def chain(work: Work) -> Chain:
     # orders are compared as if no bytes were shared, so no Task waits for them; then bytes are shared where it costs no cycles
     pieces, efforts, _ = best_arrangement(overlay, work.tasks, shapes, work.views)
 
-    def draft(apart: int) -> Chain:
-        tasks = arranged(work.tasks, pieces)
-        usage = Usage([(task.inputs, task.output) for task in tasks], work.reads, work.writes)
+    tasks = tuple(arranged(work.tasks, pieces))
+    usage = Usage([(task.inputs, task.output) for task in tasks], work.reads, work.writes)
+    drafts = []
+    for apart in APART:
         layout = regions(overlay.layout, shapes, work.views, usage, apart=apart)
         after = dependencies(overlay, tasks, shapes, layout)
-        return Chain(overlay, tuple(tasks), tuple(pieces), shapes, layout, after, [], [])
-
-    def cycles(draft: Chain) -> int:
-        return makespan(efforts, draft.after, first_cycle(overlay))
-
-    drafts = [draft(apart) for apart in APART]
-    best = min((one for one in drafts if sum(one.regions.sizes.values()) <= ROOM), key=cycles, default=drafts[0])
+        drafts.append(Chain(overlay, tasks, tuple(pieces), shapes, layout, after, [], []))
+    small = [one for one in drafts if sum(one.regions.sizes.values()) <= ROOM]
+    best = min(small, key=lambda one: makespan(efforts, one.after, first_cycle(overlay)), default=drafts[0])
     descriptors, constants = _encoded(best)
     return replace(best, descriptors=descriptors, constants=constants)
 

@@ -104,10 +104,6 @@ class Task:
         """Return the input's position in the output, for a Task that only copies codes; None if it changes codes."""
         return None
 
-    def plain(self) -> Self:
-        """Return the Task in its canonical form."""
-        return self
-
     def zero_points(self) -> tuple[int, ...] | None:
         """Return the zero points of its inputs and of its output; None if it works on codes whatever their zero point."""
         return None

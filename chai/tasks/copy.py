@@ -76,6 +76,7 @@ class Copy(Task):
         return View(self.output, self.first) if unchanged else None
 
     def plain(self) -> Self:
+        """Return the Task with None for a requantisation that changes no code."""
         unchanged = self.requantization is None or (not self.zero and same(self.requantization, as_it_is()))
         return replace(self, requantization=None, zero=0) if unchanged else self
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,7 @@ class Eltwise(Task):
     """``factors`` are the signed multipliers of the inputs, at the shift of ``requantization``.
 
     The multiplier of ``requantization`` is 1; a leaky ReLU has separate multipliers for negative sums: ``negative``.
-    ``zeros`` are the inputs' zero points; () if all are 0.
+    ``zeros`` are the inputs' zero points.
     A "PROD" has one factor, of the product; a "MAX" is the larger of both inputs times their factors. Neither has ``negative``.
     With ``vector`` the second of two inputs is (N, C, 1, 1), repeated for each pixel of the first.
     A descriptor holds both as fields, for two inputs, and has no table.
@@ -53,12 +53,12 @@ class Eltwise(Task):
     factors: tuple[int, ...]
     negative: tuple[int, ...] | None
     requantization: Requantization
-    zeros: tuple[int, ...] = ()
+    zeros: tuple[int, ...]
     operation: str = "SUM"
     vector: bool = False
 
     def define(self, *codes: Array) -> Array:
-        values = [x.astype(np.int64) - zero for x, zero in zip(codes, self.plain().zeros)]
+        values = [x.astype(np.int64) - zero for x, zero in zip(codes, self.zeros)]
         if self.operation == "PROD":
             return self.looked_up(requantize(values[0] * values[1] * self.factors[0], self.requantization))
         if self.operation == "MAX":
@@ -70,11 +70,8 @@ class Eltwise(Task):
             total = np.where(np.asarray(total) < 0, below, total)
         return self.looked_up(requantize(np.asarray(total), self.requantization))
 
-    def plain(self) -> Self:
-        return replace(self, zeros=self.zeros or (0,) * len(self.inputs))
-
     def zero_points(self) -> tuple[int, ...]:
-        return *self.plain().zeros, self.requantization.zero
+        return *self.zeros, self.requantization.zero
 
     @classmethod
     def of_blobs(
@@ -141,10 +138,10 @@ class Eltwise(Task):
         memory.check_output(self.output, shape)
         below = self.negative or (0, 0)
         names = "factor", "second_factor", "negative", "second_negative"
-        multipliers, zeros = dict(zip(names, (*factors, *below))), self.plain().zeros
+        multipliers = dict(zip(names, (*factors, *below)))
         check_multipliers(memory.overlay, **multipliers)
         values = source.input() | second.place("second") | target.output() | clamp(r) | multipliers
-        values |= zero_flag("input", zeros[0]) | zero_flag("second", zeros[1])
+        values |= zero_flag("input", self.zeros[0]) | zero_flag("second", self.zeros[1])
         values |= {"leaky": int(self.negative is not None), "vector": int(self.vector)}
         return values | {"operation": OPERATIONS.index(self.operation)}
 

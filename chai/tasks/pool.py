@@ -65,9 +65,6 @@ class Pool(Task):
         sums = reduced(values, self.window, self.out, lambda part: part.sum((2, 3)))
         return self.looked_up(requantize(sums, r))
 
-    def plain(self) -> Self:
-        return replace(self, zero=0) if self.requantization is None else self
-
     def zero_points(self) -> tuple[int, ...] | None:
         return None if self.requantization is None else (self.zero, self.requantization.zero)
 

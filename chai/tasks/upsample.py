@@ -64,6 +64,7 @@ class UpsampleTask(Task):
         return self.requantization or as_it_is()._replace(zero=self.zero)
 
     def plain(self) -> Self:
+        """Return the Task with None for a requantisation that changes no code."""
         r = self.requantization
         alike = r is not None and same(r, as_it_is()._replace(zero=self.zero))
         zero = self.zero if self.spread or (r is not None and not alike) else 0

@@ -205,7 +205,7 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
             place(blob, n, c, h, w)
         two = st.tuples(FACTORS, FACTORS)
         r = draw(requantizations(()))._replace(multiplier=np.array(1), negative=None)
-        zeros = draw(st.just(()) | st.tuples(ZEROS, ZEROS))
+        zeros = draw(st.tuples(ZEROS, ZEROS))
         task = Eltwise(inputs, "out", ("o",), draw(two), draw(st.none() | two), r, zeros)
     elif kind == "pair":
         c, vector, operation = draw(st.integers(1, 40)), draw(st.booleans()), draw(st.sampled_from(OPERATIONS))
@@ -267,7 +267,7 @@ def filters(**changes: Any) -> Case:
 
 def eltwise(**changes: Any) -> Case:
     r = Requantization(np.array(1), 16, 0, 127)
-    task = replace(Eltwise(("a", "b"), "c", ("sum",), (1 << 16, -3), None, r), **changes)
+    task = replace(Eltwise(("a", "b"), "c", ("sum",), (1 << 16, -3), None, r, (0, 0)), **changes)
     address = {"a": Placed(0x1000, 64), "b": Placed(0x2000, 64), "c": Placed(0x3000, 64)}
     return Case(task, address, dict.fromkeys("abc", (1, 20, 2, 3)), [])
 

@@ -181,7 +181,7 @@ def test_words_of_a_band_fit_their_fields() -> None:
 
 def test_a_vector_is_read_whole() -> None:
     one = Requantization(np.array(1), 4, -128, 127)
-    task = Eltwise(("x", "z"), "y", (), (3, 4), None, one, operation="SUM", vector=True, rows=(4, 4))
+    task = Eltwise(("x", "z"), "y", (), (3, 4), None, one, (0, 0), operation="SUM", vector=True, rows=(4, 4))
     shapes = {"x": (1, 16, 12, 5), "z": (1, 16, 1, 1), "y": (1, 16, 12, 5)}
     fields = values_of(task, shapes, {"x": 1 << 30, "z": 1 << 25, "y": 1 << 31})
     assert (fields["input"], fields["second"], fields["output"]) == ((1 << 30) + 160, 1 << 25, (1 << 31) + 160)

@@ -58,7 +58,6 @@ def test_tasks_that_do_not_differ() -> None:
     assert equal(conv().task, conv(requantization=same).task)
     assert equal(copy().task, copy(requantization=Requantization(np.array(1), 0, -128, 127)).task)
     assert equal(copy().task, copy(zero=-128).task)
-    assert equal(eltwise().task, eltwise(zeros=(0, 0)).task)
     assert equal(average(requantization=None).task, average(requantization=None, zero=-128).task)
     task = conv().task
     assert isinstance(task, Conv)

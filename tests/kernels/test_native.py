@@ -452,7 +452,7 @@ def test_a_leaky_copy_looks_at_its_input(variant: str) -> None:
     r = Requantization(np.array(0), 0, -128, 127, np.array(1))
     same(variant, Copy(("x",), "y", ("r",), 0, r), x)
     one = Requantization(np.array(1), 0, -128, 127)
-    same(variant, Eltwise(("x", "x"), "y", ("e",), (0, 0), (1, 1), one), x, x)
+    same(variant, Eltwise(("x", "x"), "y", ("e",), (0, 0), (1, 1), one, (0, 0)), x, x)
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
@@ -482,7 +482,7 @@ def test_parts_in_numpy_and_views_between_parts_in_c(variant: str) -> None:
         many = Requantization(np.full((outputs, 1, 1), 900), 20, -128, 127)
         return Conv((source,), target, (target,), weights, np.arange(outputs), Window((3, 3), (1, 1), (1, 1)), 1, many)
 
-    three = Eltwise(("a", "a", "x"), "b", ("e",), (1, 2, 3), None, r)
+    three = Eltwise(("a", "a", "x"), "b", ("e",), (1, 2, 3), None, r, (0, 0, 0))
     tasks = [conv("x", "a", 6, 6), three, Copy(("b",), "whole", ("b",), 6, r), conv("part", "y", 7, 17)]
     shapes = {"a": x.shape, "b": x.shape, "whole": (2, 12, 5, 18), "part": (2, 7, 5, 18), "y": (2, 17, 5, 18)}
     views = {"a": View("whole", 0), "part": View("whole", 4)}

@@ -58,7 +58,7 @@ def tables() -> list[NativeProgram]:
         (conv(6, 6, 3, group=6), x.shape),
         (Pool(("x",), "y", ("p",), window, (4, 10), None), (2, 6, 4, 10)),
         (Pool(("x",), "y", ("p",), window, (4, 10), Requantization(np.ones((4, 10)), 3, -128, 127)), (2, 6, 4, 10)),
-        (Eltwise(("x", "x"), "y", ("e",), (3, -4), None, Requantization(np.array(1), 3, -128, 127)), x.shape),
+        (Eltwise(("x", "x"), "y", ("e",), (3, -4), None, Requantization(np.array(1), 3, -128, 127), (0, 0)), x.shape),
         (Copy(("x",), "y", ("r",), 0, r), x.shape),
         (Copy(("x",), "y", ("r",), 0, None), x.shape),
     ]

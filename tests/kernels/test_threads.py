@@ -51,7 +51,7 @@ def conv(source: str, target: str, inputs: int, outputs: int, kernel: int) -> Co
 def inception() -> tuple[list[Conv | Pool | Eltwise], dict[str, tuple[int, ...]], dict[str, View]]:
     """Branches that meet in one blob, a sum, and a chain of small layers at the end."""
     pool = Pool(("x",), "pooled", ("p",), Window((3, 3), (1, 1), (1, 1)), (23, 29), None)
-    total = Eltwise(("whole", "twice"), "sum", ("s",), (3, 5), None, Requantization(np.array(1), 3, -128, 127))
+    total = Eltwise(("whole", "twice"), "sum", ("s",), (3, 5), None, Requantization(np.array(1), 3, -128, 127), (0, 0))
     tasks = [
         conv("x", "a", 20, 33, 1),
         conv("x", "narrow", 20, 9, 1),

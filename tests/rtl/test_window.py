@@ -216,8 +216,8 @@ def test_a_word_of_an_eltwise_takes_two_cycles_and_of_a_copy_one_as_modelled(eng
     around = dict.fromkeys(("x", "z", "y"), (64, 0))
     r = Requantization(np.array(1), 9, -128, 127)
     for task, cycles in (
-        (Eltwise(("x", "z"), "y", ("sum",), (300, 200), None, r), 2 * words),
-        (Eltwise(("x", "z"), "y", ("sum",), (300, 200), (30, 20), r), 4 * words),
+        (Eltwise(("x", "z"), "y", ("sum",), (300, 200), None, r, (0, 0)), 2 * words),
+        (Eltwise(("x", "z"), "y", ("sum",), (300, 200), (30, 20), r, (0, 0)), 4 * words),
         (Copy(("x",), "y", ("copy",), 0, None), words),
     ):
         bench = engine.bench(6)

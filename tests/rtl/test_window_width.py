@@ -99,7 +99,7 @@ def test_planes_side_by_side_take_the_cycles_of_one_as_modelled(engine: Engine) 
     shape = 1, 128, 28, 28
     words = 16 * 28 * 28
     r = Requantization(np.array(1), 9, -128, 127)
-    task = Eltwise(("x", "z"), "y", ("sum",), (300, 200), (30, 20), r)
+    task = Eltwise(("x", "z"), "y", ("sum",), (300, 200), (30, 20), r, (0, 0))
     shapes = dict.fromkeys(("x", "z", "y"), shape)
     bench = engine.bench(6)
     bench.calm()

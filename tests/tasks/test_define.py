@@ -394,7 +394,7 @@ def branches(
     first = conv(rng, (2, 3, 3, 3), window, 1, 20, True)
     a = Conv(("x",), "a", ("a",), first.weights, first.bias, window, 1, first.requantization)
     b = Pool(("x",), "b", ("b",), window, (5, 6), None)
-    c = Eltwise(("x", "x1"), "c", ("c",), (700, -900), None, Requantization(np.array(1), 10, -128, 127))
+    c = Eltwise(("x", "x1"), "c", ("c",), (700, -900), None, Requantization(np.array(1), 10, -128, 127), (0, 0))
     d = Copy(("x2",), "y", ("y",), 8, Requantization(np.array(40000), 17, -128, 127))
     blobs = {"x": codes(rng, 2, 3, 5, 6), "x1": codes(rng, 2, 3, 5, 6), "x2": codes(rng, 2, 4, 5, 6)}
     return [a, b, c, d], blobs, {"a": (2, 2, 5, 6), "b": (2, 3, 5, 6), "c": (2, 3, 5, 6), "y": (2, 12, 5, 6)}
@@ -406,7 +406,7 @@ def test_concat_by_address(form: str, seed: int) -> None:
     """Branches are written into their places of the concat, and read from there."""
     rng = np.random.default_rng(seed)
     tasks, blobs, shapes = branches(rng)
-    reader = Eltwise(("b", "c"), "z", ("z",), (300, 500), None, Requantization(np.array(1), 9, 0, 127))
+    reader = Eltwise(("b", "c"), "z", ("z",), (300, 500), None, Requantization(np.array(1), 9, 0, 127), (0, 0))
     last = conv(rng, (3, 12, 1, 1), Window((1, 1), (1, 1), (0, 0)), 1, 22, False)
     last = Conv(("y",), "out", ("out",), last.weights, last.bias, last.window, 1, last.requantization)
     with kernel_form(form):

@@ -22,7 +22,7 @@ def test_the_last_group_of_planes_takes_as_long_as_a_whole_one(planes: int, grou
     overlay = replace(z2, window=z2.window._replace(read_bytes=8 * planes, write_bytes=8 * planes))
     shapes = dict.fromkeys(("x", "z", "y"), (3, 35, 7, 9))
     r = Requantization(np.array(1), 9, -128, 127)
-    leaky = Eltwise(("x", "z"), "y", ("sum",), (300, 200), (30, 20), r)
+    leaky = Eltwise(("x", "z"), "y", ("sum",), (300, 200), (30, 20), r, (0, 0))
     port = 2 * 3 * 5 * 63  # which reads a word of each blob for each pixel and plane
     assert leaky.working_cycles(overlay, shapes) == max(port, 4 * 3 * groups * 63)
     upsample = UpsampleTask(("x",), "y", ("upsample",), (2, 2), False, None, 0)
@@ -35,7 +35,7 @@ def test_the_busiest_port_reads_both_inputs_of_a_sum_or_one() -> None:
     z2 = overlays.load()
     shapes = {"x": (3, 35, 7, 9), "z": (3, 35, 7, 9), "y": (3, 35, 14, 18)}
     plane = 3 * 5 * 63 * 8
-    total = Eltwise(("x", "z"), "z", ("sum",), (1, 1), None, Requantization(np.array(1), 9, -128, 127))
+    total = Eltwise(("x", "z"), "z", ("sum",), (1, 1), None, Requantization(np.array(1), 9, -128, 127), (0, 0))
     upsample = UpsampleTask(("x",), "y", ("upsample",), (2, 2), False, None, 0)
     for window, of_sum in ((1, 2 * plane), (2, plane)):
         overlay = replace(z2, ports=z2.ports._replace(window=window))

@@ -134,7 +134,7 @@ def _eltwise(random: np.random.Generator) -> tuple[Task, Shapes]:
     r = _requantization(random, 0)
     r = Requantization(np.array(1), shift, r.low, r.high)
     factors = tuple(factor << common for factor in factors)
-    return Eltwise(("x", "z"), "y", ("sum",), factors, None, r), dict.fromkeys(("x", "z", "y"), shape)
+    return Eltwise(("x", "z"), "y", ("sum",), factors, None, r, (0, 0)), dict.fromkeys(("x", "z", "y"), shape)
 
 
 def blobs_of(shapes: Mapping[str, tuple[int, ...]]) -> str:

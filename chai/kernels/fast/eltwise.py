@@ -28,4 +28,4 @@ def form(task: Eltwise) -> Form | None:
         return None
     factors = task.factors if len(task.factors) == 2 else (*task.factors, 0)
     kind = {"SUM": Kind.SUM, "PROD": Kind.TIMES_CODES, "MAX": Kind.GREATER_CODES}[task.operation]
-    return Form(kind, r, factors=factors, zeros=task.plain().zeros, negative=task.negative, vector=task.vector)
+    return Form(kind, r, factors=factors, zeros=task.zeros, negative=task.negative, vector=task.vector)

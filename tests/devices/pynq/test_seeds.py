@@ -50,7 +50,7 @@ def _tasks() -> list[Task]:
     return [
         conv("x", "a"),
         Pool(("a",), "b", ("b",), window, SHAPE[2:], None),
-        Eltwise(("x", "b"), "c", ("c",), (150, -200), None, r),
+        Eltwise(("x", "b"), "c", ("c",), (150, -200), None, r, (0, 0)),
         conv("c", "y"),
     ]
 
