@@ -57,11 +57,7 @@ class Budget:
 
 
 def dependencies(
-    overlay: Overlay,
-    tasks: Sequence[Task],
-    shapes: Mapping[str, Shape],
-    regions: Regions,
-    budget: Budget | None = None,
+    overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], regions: Regions, budget: Budget | None = None
 ) -> list[Finished]:
     """Return, for each Task, the Tasks that must have finished before it accesses a blob.
 

@@ -17,10 +17,7 @@ from .store import ModelBytes
 
 
 def load_onnx(
-    source: str | Path | bytes,
-    custom: Registry,
-    sizes: Mapping[str, Shape] | None = None,
-    formats: Path | None = None,
+    source: str | Path | bytes, custom: Registry, sizes: Mapping[str, Shape] | None = None, formats: Path | None = None
 ) -> tuple[Graph, OnnxWeights]:
     """Return the Graph of an ONNX file, or of its bytes, and its trained parameters, which are read when they are asked for.
 

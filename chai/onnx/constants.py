@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from math import prod
 
 from ..blob import Array, Shape, show
-from ..graph import Layer
 from ..limits import limits
 from ..parser.stored import Stored
 from ..parser.wire import Walk, WireField
@@ -171,9 +170,6 @@ class OnnxWeights(Stored):
 
     def room(self) -> malloc.Room:
         return malloc.Room(prod(blob.shape) for blobs in self.layers.values() for blob in blobs)
-
-    def stored(self, layer: Layer) -> tuple[str, Sequence[TrainedBlob]]:
-        return layer.name, self.layers.get(layer.name, ())
 
     def _read(self, _name: str, blobs: Sequence[TrainedBlob], room: malloc.Room | None = None) -> list[Array]:
         return [blob.load(room) for blob in blobs]

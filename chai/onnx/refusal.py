@@ -31,9 +31,6 @@ class Refusal:
     reason: str
     hint: str | None = None
 
-    def __str__(self) -> str:
-        return f"node {self.node!r} ({self.operator}, opset {self.opset}): {self.reason}"
-
 
 def error_of(path: str, refusals: Sequence[Refusal], nodes: int) -> UnsupportedNodes:
     """Return the one error of a file with refused nodes: the first with its reason, and how many of all would run."""
@@ -43,6 +40,7 @@ def error_of(path: str, refusals: Sequence[Refusal], nodes: int) -> UnsupportedN
     if others:
         listed = ", ".join([*kinds][:SHOWN])
         more = f"; nor would {listed}" + (f" and {len(others) - SHOWN} more" if len(others) > SHOWN else "")
-    what = f"{path}: {first}; {nodes - len(refusals)} of {nodes} nodes would run{more}"
+    what = f"{path}: node {first.node!r} ({first.operator}, opset {first.opset}): {first.reason}"
+    what = f"{what}; {nodes - len(refusals)} of {nodes} nodes would run{more}"
     listed_all = tuple(vars(refusal) for refusal in refusals)
     return UnsupportedNodes(what, layer=first.node[: limits().name_length], hint=first.hint, nodes=listed_all)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ..blob import Shape, show
@@ -72,13 +72,6 @@ def geometry(node: OnnxNode, kernel: Sequence[int], shape: Shape) -> Geometry:
         return window
     kernels, strides, dilations = ((1, *numbers) for numbers in (window.kernel, window.stride, window.dilation))
     return Geometry(kernels, strides, dilations, (0, *window.before), (0, *window.after), flat=True)
-
-
-def padded_apart(node: OnnxNode, blob: str, window: Geometry) -> tuple[str, Geometry]:
-    """Return a blob padded by a layer of its own, and the window without padding."""
-    (t, le), (b, r) = window.before, window.after
-    padded = node.part("Pad", blob, paddings=(0, 0, 0, 0, t, b, le, r))
-    return padded, replace(window, before=(0, 0), after=(0, 0))
 
 
 def raised(node: OnnxNode, blob: str, window: Geometry) -> str:

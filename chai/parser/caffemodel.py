@@ -71,7 +71,7 @@ class Weights(Stored):
     def room(self) -> malloc.Room:
         return malloc.Room(b.count for blobs in self.layers.values() for b in blobs if b.dtype == "<f4")
 
-    def stored(self, layer: Layer) -> tuple[str, list[StoredBlob]]:
+    def stored(self, layer: Layer) -> tuple[str, Sequence[StoredBlob]]:
         """Return the name that a network's layer has in the file, and its blobs.
 
         The name is its own; for a part of a composed layer that the file does not have, the composed layer's. Raises
@@ -79,7 +79,7 @@ class Weights(Stored):
         """
         whole = next((share for share in layer.shares if share[0] in self.layers), None)
         if layer.name in self.layers or whole is None:
-            return layer.name, self.layers.get(layer.name, [])
+            return super().stored(layer)
         name, indices = whole
         blobs = self.layers[name]
         if blobs and max(indices) >= len(blobs):

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Stored(ABC):
-    """The trained parameters of one file. ``layers`` has those of the file by name."""
+    """The trained parameters of one file. ``layers`` has the blobs of each layer of the file by name."""
 
     path: str
-    layers: Mapping[str, Any]
+    layers: Mapping[str, Sequence[Any]]
 
     def blobs_of(self, layer: Layer, room: malloc.Room | None = None) -> list[Array]:
         """Return the blobs of a network's layer, float32 as they are stored, [] for none; in ``room`` if there is one."""
@@ -27,9 +27,9 @@ class Stored(ABC):
     def room(self) -> malloc.Room:
         """Return memory for the parameters of all layers."""
 
-    @abstractmethod
     def stored(self, layer: Layer) -> tuple[str, Sequence[Any]]:
         """Return the name that a network's layer has in the file, and its blobs."""
+        return layer.name, self.layers.get(layer.name, [])
 
     @abstractmethod
     def _read(self, name: str, blobs: Sequence[Any], room: malloc.Room | None = None) -> list[Array]:

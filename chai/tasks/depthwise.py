@@ -76,8 +76,8 @@ class Depthwise(FilterTask):
 
     def reads(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[float, float, float, float]:
         """Return the bytes through each port: weights come as second inputs do, records with the input."""
-        images, (read, _) = self.batch(shapes), self.moved(overlay, shapes)
-        weights, others = images * self._weights(overlay), read + images * self._records(overlay)
+        images, (weights, records) = self.batch(shapes), self._constants(overlay)
+        weights, others = images * weights, self.moved(overlay, shapes)[0] + images * records
         return (0, 0, 0, weights + others) if overlay.ports.window == 1 else (weights, 0, 0, others)
 
     def reading_cycles(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> tuple[float, ...]:
@@ -88,16 +88,12 @@ class Depthwise(FilterTask):
         return first, *others
 
     def constant_traffic(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> int:
-        own = self.batch(shapes) * (self._weights(overlay) + self._records(overlay))
-        return own + super().constant_traffic(overlay, shapes)
+        return self.batch(shapes) * sum(self._constants(overlay)) + super().constant_traffic(overlay, shapes)
 
-    def _weights(self, overlay: Overlay) -> int:
-        """Return the bytes of weights that each image reads."""
-        return weight_bytes(self.weights.shape, self.group, self.packing(overlay))
-
-    def _records(self, overlay: Overlay) -> int:
-        """Return the bytes of records that each image reads."""
-        return self.weights.shape[0] * overlay.table.bytes
+    def _constants(self, overlay: Overlay) -> tuple[int, int]:
+        """Return the bytes of weights and of records that each image reads."""
+        weights = weight_bytes(self.weights.shape, self.group, self.packing(overlay))
+        return weights, self.weights.shape[0] * overlay.table.bytes
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
         source, target = self.views(memory)

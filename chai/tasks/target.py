@@ -121,12 +121,7 @@ class Target:
         return bool(weights[0].size * largest * (source.magnitude - source.zero) >= self.overlay.array_bound)
 
     def requantization(
-        self,
-        steps: Array,
-        top: str,
-        slope: float | None,
-        ceiling: float | None = None,
-        slopes: Array | None = None,
+        self, steps: Array, top: str, slope: float | None, ceiling: float | None = None, slopes: Array | None = None
     ) -> Requantization:
         """Return the requantisation from accumulators with ``steps`` to codes of ``top``, with a ReLU if slope is not None.
 

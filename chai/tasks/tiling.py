@@ -94,12 +94,7 @@ def beyond_strips(overlay: Overlay, window: Window, weights: Shape, group: int, 
 
 
 def beyond_pool(
-    overlay: Overlay,
-    window: Window,
-    size: Sequence[int],
-    out: Sequence[int],
-    average: bool,
-    whole: bool = False,
+    overlay: Overlay, window: Window, size: Sequence[int], out: Sequence[int], average: bool, whole: bool = False
 ) -> str | None:
     """Return why the overlay cannot pool an image (height, width) to the size ``out``; None if it can.
 

@@ -10,7 +10,7 @@ from ...util.lazy_numpy import np
 from ..constants import TrainedBlob
 from ..node import OnnxNode
 from ..refusal import Refused
-from ..windows import Geometry, geometry, lowered, padded_apart, raised
+from ..windows import Geometry, geometry, lowered, raised
 from . import operator
 
 FEW = 8  # a difference of paddings that a convolution takes as zeros in its kernel
@@ -21,7 +21,9 @@ def conv(node: OnnxNode) -> None:
     window, blobs, bottom = _opened(node)
     uneven = [after - before for before, after in zip(window.before, window.after)]
     if any(abs(more) > FEW * d or more % d for more, d in zip(uneven, window.dilation)):
-        bottom, window = padded_apart(node, bottom, window)
+        (t, le), (b, r) = window.before, window.after
+        bottom = node.part("Pad", bottom, paddings=(0, 0, 0, 0, t, b, le, r))
+        window = replace(window, before=(0, 0), after=(0, 0))
     lowered(node, window, "Convolution", bottom, blobs=blobs, **_params(node, window, blobs, blobs[0].shape[0]))
 
 

@@ -24,7 +24,7 @@ def gemm(node: OnnxNode) -> None:
     if len(weights.shape) != 2:
         raise Refused(f"a second input of {len(weights.shape)} axes, expected 2")
     rows = weights if attributes.integer("transB", 0) else _transposed(weights)
-    blobs = [_times(rows, alpha)]
+    blobs = [rows if alpha == 1 else rows.then(rows.shape, lambda array: array * np.float32(alpha))]
     if node.has(2):
         blobs.append(_bias(node, beta, rows.shape[0]))
     node.result("InnerProduct", bottom, blobs=blobs, num_output=rows.shape[0], bias_term=len(blobs) > 1)
@@ -62,10 +62,6 @@ def _bias(node: OnnxNode, beta: float, outputs: int) -> TrainedBlob:
 
 def _transposed(blob: TrainedBlob) -> TrainedBlob:
     return blob.then(blob.shape[::-1], lambda array: array.reshape(blob.shape).T)
-
-
-def _times(blob: TrainedBlob, factor: float) -> TrainedBlob:
-    return blob if factor == 1 else blob.then(blob.shape, lambda array: array * np.float32(factor))
 
 
 @operator("MatMul")
