@@ -180,8 +180,8 @@ class StepReader:
                     raise self.file.error(f"task {tag}: {what}")
             if not piece.begins:  # for other images, rows or columns than those that it was decoded from
                 check_fields(values, task, memory.of(piece.images), starts[piece.task])
-        memory_of = shapes, laid, after, descriptors, [(head, section)]
-        return tuple(every), Chain(overlay, tuple(work), tuple(pieces), *memory_of)
+        content = descriptors, [(head, section)]
+        return tuple(every), Chain(overlay, tuple(work), tuple(pieces), shapes, laid, after, *content)
 
     def _check_pieces(self, tasks: Sequence[Task], pieces: Sequence[Piece]) -> None:
         """Check that the overlay can have these columns and rows, and that weights are shared as in a chain compiled here.

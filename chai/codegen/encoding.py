@@ -106,8 +106,8 @@ def fields_of(task: Task, memory: Operands, where: int, place: Mapping[str, int]
         raise DeviceError(f"opcode: overlay {overlay.name} has no {task.kind} unit")
     own = task.fields(memory, where)
     if task.rows is not None and task.engine == "window":
-        # the words of a plane that it reads and writes
-        own["tile_rows"], own["tile_columns"] = (own[f"{x}_height"] * own[f"{x}_width"] for x in ("input", "output"))
+        read, written = (own[f"{side}_height"] * own[f"{side}_width"] for side in ("input", "output"))
+        own |= {"tile_rows": read, "tile_columns": written}  # words of a plane
     if task.lookup is not None:  # after the records of requantisation, where it has some
         own = {**own, "lookup": 1, "table": own.get("table") or where}
     if reason := task.excluded(overlay, memory.shapes):

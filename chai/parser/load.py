@@ -58,8 +58,10 @@ def _with_lines(source: SourceText, fields: Sequence[TextField]) -> list[str]:
     lines_of: dict[str, list[int]] = {}
     for field in fields:
         lines_of.setdefault(field.name, []).append(source.where(field.start)[0])
-    shown = {name: ", ".join([*map(str, lines[:4]), *["..."] * (len(lines) > 4)]) for name, lines in lines_of.items()}
-    return [f"{name} (line{'s' if len(lines_of[name]) > 1 else ''} {lines})" for name, lines in shown.items()]
+    return [
+        f"{name} (line{'s' if len(lines) > 1 else ''} {', '.join(map(str, lines[:4]))}{', ...' if len(lines) > 4 else ''})"
+        for name, lines in lines_of.items()
+    ]
 
 
 def _unknown(message: Message, custom: Registry, layer: str | None = None) -> Iterator[tuple[TextField, str | None]]:

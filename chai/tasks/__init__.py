@@ -354,9 +354,9 @@ class CompiledTask(Task):
     @property
     def unknown(self) -> DeviceError:
         """Return the error for uses of a Task that need more than the instructions of its segment."""
-        name, runs = self.origin[0], f"--device {self.device} runs them, for outputs only and without CHAI_CHECK and"
-        what = f"layer {name!r} is compiled to instructions, together with the others of its segment"
-        return DeviceError(what, layer=name, hint=f"{runs} CHAI_DUMP; or load the prototxt")
+        what = f"layer {self.origin[0]!r} is compiled to instructions, together with the others of its segment"
+        how = "for outputs only and without CHAI_CHECK and CHAI_DUMP; or load the prototxt"
+        return DeviceError(what, layer=self.origin[0], hint=f"--device {self.device} runs them, {how}")
 
     def define(self, *_: Array) -> Array:
         raise self.unknown

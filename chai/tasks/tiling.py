@@ -21,7 +21,6 @@ from ..util.rounding import ceil_div
 from .pooling import PooledCodes
 from .window import Window
 
-Size = tuple[int, int]
 NOTHING, IMAGE, IMAGES, WEIGHTS = range(4)  # what stays on chip for a Task
 
 
@@ -165,7 +164,7 @@ class Convolved(NamedTuple):
     weights: Shape
     group: int
     source: Shape
-    size: Size
+    size: tuple[int, int]
     strip: bool = False
     first: tuple[int, int] = (0, 0)
     pooling: PooledCodes | None = None

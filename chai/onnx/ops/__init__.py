@@ -36,7 +36,6 @@ def operator(*names: str) -> Callable[[Operator], Operator]:
 @lru_cache(maxsize=1)
 def operators() -> dict[str, Operator]:
     """Return the function of each operator."""
-    for stem in sorted(modules(__path__)):
-        if stem != "__init__":
-            import_module(f".{stem}", __name__)
+    for stem in sorted(modules(__path__) - {"__init__"}):
+        import_module(f".{stem}", __name__)
     return _OPERATORS
