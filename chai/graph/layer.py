@@ -66,9 +66,7 @@ class Layer:
     whole_windows: bool = False  # a Pooling drops no window in the padding: see ``Arithmetic.whole_windows``
     elementwise: bool = False  # each number of its only top is one function of the same number of its only bottom
     pointwise: ClassVar[bool] = False  # the same of the same numbers of several bottoms, if these have one shape
-    other: Callable[..., Array] | None = (
-        None  # what an overlay's arithmetic computes in place of Caffe's, see ``beside``
-    )
+    other: Callable[..., Array] | None = None  # what an overlay's arithmetic computes in place of Caffe's
     engine: ClassVar[str] = "host"  # name in reports of the engine that runs it
     type: str  # the prototxt's spelling; equals the class name except for custom layers
 
@@ -96,6 +94,7 @@ class Layer:
         self.place: str | None = None  # path:line of its definition
         # of a part of a composed layer: those that hold its trained parameters, the innermost first, and which they are
         self.shares: tuple[tuple[str, tuple[int, ...]], ...] = ()
+        self.shared: tuple[str, ...] = ()  # names of its trained parameters: layers with one name have one array
         self.lent = False  # a program may change numbers of its trained parameters at any time
         self.turn = Turn()
         self._by_shapes: dict[tuple[Shape, ...], tuple[Array, ...]] = {}  # tops by bottoms; copies share them

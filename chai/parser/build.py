@@ -201,6 +201,8 @@ def _make(message: Message, custom: Registry, network: str, phase: str) -> Layer
         precision = message.get("precision_param") or message.get("quantization_param")  # the latter: Ristretto's name
         layer.precision = fill(Precision, precision) if precision is not None else None
     layer.place = _place(message)
+    # of a V1 layer they are texts
+    layer.shared = tuple(p.get("name", "") if isinstance(p, Message) else p for p in message.all("param"))
     return layer
 
 

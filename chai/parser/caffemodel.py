@@ -264,19 +264,22 @@ def _layer_bytes(name: str, type: str, blobs: Sequence[Array]) -> bytes:
 def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Stored, partial: bool = False) -> set[str]:
     """Check every layer of a network against a caffemodel; return the names of layers that keep their filler's values.
 
-    Those are upsampling layers with a bilinear filler. Shapes may differ by leading ones, as Caffe's old 4-axis blobs do
-    (1x1x1x64 for a bias of 64). Raises ModelError for blobs that do not fit
-    their layer, MissingWeights for layers without blobs, which with ``partial`` keep their filler's values instead.
+    Those are upsampling layers with a bilinear filler, and those that share their parameters with layers that have some. Shapes
+    may differ by leading ones, as Caffe's old 4-axis blobs do (1x1x1x64 for a bias of 64). Raises ModelError for blobs that do
+    not fit their layer, MissingWeights for layers without blobs, which with ``partial`` keep their filler's values instead.
     """
     missing: list[Layer] = []
     filled = set()
+    named = {name for layer in graph.layers if any(layer.shared) and weights.stored(layer)[1] for name in layer.shared}
     for layer in graph.layers:
         if layer.free_weights:
             continue
         expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms)) if not layer.source else ()
         stored = [blob.shape for blob in weights.stored(layer)[1]]
         if not stored and expected:
-            if upsampling(layer.fillers()):
+            own = layer.shared[: len(expected)]
+            alike = all(own) and len(own) == len(expected) and named.issuperset(own)
+            if upsampling(layer.fillers()) or alike:
                 filled.add(layer.name)
             else:
                 missing.append(layer)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from itertools import chain
 from operator import attrgetter, is_
 from typing import Any
@@ -87,6 +87,7 @@ class Parameters:
         filled = check_fit(self.graph, shapes, self.weights, some) if self.weights is not None else set()
         room = self.weights.room() if self.weights is not None else None
         drawn = 0  # layers whose weights are random
+        trained: set[str] = set()  # layers whose weights are the file's
         for layer in self.graph.layers:
             expected = layer.weight_shapes(*(shapes[b] for b in layer.bottoms))
             if (elements := sum(map(count, expected))) > limits().blob_elements:
@@ -95,17 +96,40 @@ class Parameters:
             stored = self.weights.blobs_of(layer, room) if self.weights is not None and layer.name not in filled else []
             if stored and not layer.free_weights:
                 layer.blobs = [s.reshape(e) for s, e in zip(stored, expected)]
+                trained.add(layer.name)
             elif expected:
                 if self.weights is None and not fillers.upsampling(layer.fillers()):
                     drawn += 1
                     if self._lacking == "none":
                         raise MissingWeights(f"layer {layer.name!r} ({layer.type}) has no weights", layer=layer.name)
                 layer.blobs = fillers.fill(layer.name, expected, layer.fillers())
+        self._share(trained)
         self._note(layer for layer in self.graph.layers if layer.engine != "custom")  # which may set theirs at any time
         self.trained = not drawn
         if not self.trained:
             name = self.graph.name or stem(self.graph.path)
             log.warning("%s: no caffemodel: %d layers have random weights", name, drawn)
+
+    def _share(self, trained: Collection[str]) -> None:
+        """Let layers have one array where the network shares a trained parameter by its name, unless the file has different ones.
+
+        Those in ``trained`` have the file's. Raises ShapeError for parameters of different sizes.
+        """
+        places: dict[str, list[tuple[Layer, int]]] = {}
+        for layer in self.graph.layers:
+            for i, name in enumerate(layer.shared[: len(layer.blobs)]):
+                places.setdefault(name, []).append((layer, i))
+        places.pop("", None)
+        for name, each in places.items():
+            owner, index = next((place for place in each if place[0].name in trained), each[0])
+            array = owner.blobs[index]
+            for layer, i in each:
+                own = layer.blobs[i]
+                if own.size != array.size:
+                    both = f"{show(own.shape)}, in layer {owner.name!r} {show(array.shape)}"
+                    raise layer.wrong(f"its parameter {name!r} is {both}: they are shared")
+                if layer.name not in trained or np.array_equal(own.ravel(), array.ravel()):
+                    layer.blobs[i] = array if own.shape == array.shape else array.reshape(own.shape)
 
     def lend(self) -> LentParameters:
         """Return the arrays by layer."""
