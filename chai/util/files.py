@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -65,9 +66,46 @@ def behind(path: Path) -> Path:
 def incomplete(path: Path) -> Path:
     """Return a new name beside ``path`` for a file until it is complete; no other process or thread writes that one.
 
-    A long name is cut, as systems take names of up to 255 bytes.
+    A long name is cut, as systems take names of up to 255 bytes. The first time in a folder, files that killed processes have
+    left there are removed.
     """
-    return path.with_name(f"{path.name[:50]}.{os.urandom(4).hex()}.part")
+    mark, folder = _processes(), str(path.parent)
+    if mark and folder not in _SWEPT:
+        _SWEPT.add(folder)
+        with suppress(OSError):
+            for name in os.listdir(folder):
+                if _left(name, mark):
+                    os.unlink(os.path.join(folder, name))
+    return path.with_name(f"{path.name[:50]}.{mark}.{os.getpid()}.{os.urandom(4).hex()}.part")
+
+
+_SWEPT: set[str] = set()  # folders
+
+
+@cache
+def _processes() -> str:
+    """Return a mark for the processes that this one sees by their numbers, since this boot; "" if the system does not say."""
+    from zlib import crc32  # few commands write a file
+
+    try:
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as boot:
+            return f"{crc32((boot.read() + os.readlink('/proc/self/ns/pid')).encode()):08x}"
+    except OSError:
+        return ""
+
+
+def _left(name: str, mark: str) -> bool:
+    """Return whether a file is one that was not complete when its process ended. A living process may have its number by now."""
+    *_, of, process, _, end = ("", "", "", *name.split("."))
+    if end != "part" or of != mark or not process.isdecimal():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return True
+    except (OSError, OverflowError):  # it is another user's, or no process's
+        return False
+    return False
 
 
 @contextmanager

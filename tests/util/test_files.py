@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import os
+import subprocess
+import sys
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 
 from chai.errors import UsageError
 from chai.frames.writers import WholeFile
+from chai.util import files
 from chai.util.files import complete, locked, obstacle, opened
 from tests.conftest import HANG
 
@@ -122,3 +125,44 @@ def test_a_lock_is_for_one_at_a_time(tmp_path: Path) -> None:
     assert order == ["first", "second"]
     with locked(path, lambda: pytest.fail("it waits for nobody")):
         assert path.is_file()
+
+
+KILLED = """
+import os, signal, sys
+from chai.util.files import complete
+with complete("net.chai") as part:
+    part.write_text("half of it")
+    if sys.argv[1] == "dies":
+        os.kill(os.getpid(), signal.SIGKILL)
+    print(flush=True)
+    input()
+"""
+
+
+def test_what_a_killed_process_left_is_removed_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(files, "_SWEPT", set())
+    command = [sys.executable, "-c", KILLED]
+    with subprocess.Popen([*command, "lives"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as living:
+        assert living.stdout is not None and living.stdout.readline()
+        (alive,) = tmp_path.iterdir()
+        subprocess.run([*command, "dies"], check=False)
+        (dead,) = {*tmp_path.iterdir()} - {alive}
+        mark, number = dead.name.split(".")[-4:-2]
+        others = {
+            tmp_path / f"net.chai.{mark}.{living.pid}.00000000.part",  # of a living process
+            tmp_path / f"net.chai.00000000.{number}.00000000.part",  # of another machine, or before the last boot
+            *(
+                tmp_path / name
+                for name in ("net.chai.part", "net.part", "part", f"{mark}.{number}.notes", "net.chai.1a2b3c4d.part")
+            ),
+        }
+        for other in others:
+            other.touch()
+        with complete(Path("net.chai")) as part:
+            part.write_text("all of it")
+        assert {*tmp_path.iterdir()} == {alive, *others, tmp_path / "net.chai"}
+        living.communicate(b"\n")
+    assert Path("net.chai").read_text() == "half of it" and not alive.exists()
