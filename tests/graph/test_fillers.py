@@ -34,3 +34,21 @@ def test_an_upsampling_kernel_that_is_not_stored_is_its_filler(tmp_path: Path) -
     assert up.shape == (1, 2, 10, 14)
     assert np.allclose(up[:, :, 1:-1, 1:-1], 3)  # a constant stays constant away from the border
     assert np.allclose(bilinear((1, 1, 4, 4))[0, 0, 0], np.array([0.25, 0.75, 0.75, 0.25]) * 0.25)
+
+
+def test_constant_weights_are_the_files(tmp_path: Path) -> None:
+    """A mean of 3 x 3 pixels, which needs no training; a constant of 0 is the filler of those who state none."""
+    conv = 'layer {{ name: "{0}" type: "Convolution" bottom: "data" top: "{0}" '
+    conv += "convolution_param {{ num_output: 2 kernel_size: 3 {1} }} }}\n"
+    (tmp_path / "net.prototxt").write_text(
+        'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 1 dim: 5 dim: 7 } } }\n'
+        + conv.format("mean", 'weight_filler { type: "constant" value: 0.11111111 } bias_filler { value: 2 }')
+        + conv.format("any", 'weight_filler { type: "constant" }')
+        + 'layer { name: "scale" type: "Scale" bottom: "data" top: "scale" scale_param { num_axes: -1 filler { value: 3 } } }\n'
+    )
+    x = np.random.default_rng(3).standard_normal((1, 1, 5, 7)).astype(np.float32)
+    tops = chai.Net(tmp_path / "net.prototxt", device="float").forward(x)
+    means = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3)).mean((4, 5)) + 2
+    np.testing.assert_allclose(tops["mean"], np.repeat(means, 2, 1), rtol=1e-5)
+    np.testing.assert_allclose(tops["scale"], 3 * x, rtol=1e-6)
+    assert tops["any"].std() > 0
