@@ -15,6 +15,7 @@ from typing import ClassVar, NamedTuple
 
 from .blob import Array
 from .errors import ModelError
+from .text import number_of
 from .util.lazy_numpy import np
 
 SCHEMES = ("Xilinx", "DynamicFixed")
@@ -235,7 +236,7 @@ class Coarser(NamedTuple):
     decibels: float
 
     def __str__(self) -> str:
-        return f"{self.channels} channel{'s' if self.channels > 1 else ''}, {self.decibels:.1f} dB"
+        return f"{number_of(self.channels, 'channel')}, {self.decibels:.1f} dB"
 
 
 def weight_steps(weights: Array, format: Format, thresholds: Array | None, input_step: float) -> Array:

@@ -22,7 +22,7 @@ from .runtime.losses import Losses
 from .runtime.renewing import Renewing, Resized, Taken, Written
 from .runtime.shared import Shared
 from .runtime.times import Times
-from .text import visible
+from .text import number_of, visible
 from .util.keywords import method_of
 from .util.lazy_numpy import np
 from .util.paths import stem
@@ -259,8 +259,8 @@ class Net(Shared):
 
     def __repr__(self) -> str:
         inputs = ", ".join(f"{b} {show(self._shapes[b])}" if b in self._shapes else b for b in self.graph.inputs)
-        layers, outputs = len(self.graph.layers), ", ".join(self.outputs)
-        return visible(f"<chai.Net {self.name!r}: {layers} layers, {inputs} -> {outputs}, device {self.device.name}>")
+        layers, outputs = number_of(len(self.graph.layers), "layer"), ", ".join(self.outputs)
+        return visible(f"<chai.Net {self.name!r}: {layers}, {inputs} -> {outputs}, device {self.device.name}>")
 
     def _repr_html_(self) -> str:
         """Return a table of the layers with engine and format for notebooks."""

@@ -1,6 +1,6 @@
-"""Show untrusted text from files (names, paths, messages) without letting control characters take effect.
+"""Show untrusted text from files (names, paths, messages) without letting control characters take effect, and numbers of things.
 
-Only ``visible`` does that: ``tell`` and ``chai.util.log`` print through it, ``ChaiError`` and every ``repr`` use it,
+Only ``visible`` does the former: ``tell`` and ``chai.util.log`` print through it, ``ChaiError`` and every ``repr`` use it,
 tables and HTML call it for each cell. Colour is added afterwards. (ruff's T201 keeps other modules from printing.)
 """
 
@@ -39,6 +39,15 @@ def encodable(text: str, file: TextIO) -> str:
 def in_ascii(text: str) -> str:
     """Return ``text`` made ``visible``, with escapes for all characters outside ASCII."""
     return visible(text).encode("ascii", "backslashreplace").decode()
+
+
+def number_of(count: int | str, what: str) -> str:
+    """Return a number of things, of which ``what`` is one: "1 image", "2 images", "3 axes"."""
+    if str(count) == "1":
+        return f"1 {what}"
+    if what.endswith("is"):
+        return f"{count} {what[:-2]}es"
+    return f"{count} {what}{'es' if what.endswith(('s', 'x', 'ch')) else 's'}"
 
 
 def tell(file: TextIO, *lines: str) -> None:

@@ -85,5 +85,5 @@ def shape(x, local_size, norm_region):
     if norm_region not in ("ACROSS_CHANNELS", "WITHIN_CHANNEL"):
         raise ValueError(f"norm_region {norm_region!r}; expected ACROSS_CHANNELS or WITHIN_CHANNEL")
     if axes < 2 or (norm_region == "WITHIN_CHANNEL" and axes != 4):
-        raise ValueError(f"a bottom of {axes} axes; expected (N, C, H, W)")
+        raise ValueError(f"a bottom of {axes} {'axis' if axes == 1 else 'axes'}; expected (N, C, H, W)")
     return [tuple(x.input_dims[0])]

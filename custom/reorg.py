@@ -46,8 +46,9 @@ def with_numpy(x, stride):
 
 @reorg.shape
 def shape(x, stride):
-    if len(x.input_dims[0]) != 4:
-        raise ValueError(f"a bottom of {len(x.input_dims[0])} axes; expected (N, C, H, W)")
+    axes = len(x.input_dims[0])
+    if axes != 4:
+        raise ValueError(f"a bottom of {axes} {'axis' if axes == 1 else 'axes'}; expected (N, C, H, W)")
     n, c, h, w = x.input_dims[0]
     if stride < 1 or c % stride**2 or h % stride or w % stride:
         raise ValueError(f"stride {stride} does not divide height {h} and width {w}, or its square not {c} channels")

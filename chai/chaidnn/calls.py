@@ -30,7 +30,7 @@ from ..overlay import load
 from ..runtime import perf
 from ..runtime.batches import numbers
 from ..runtime.perf import PerfInfo
-from ..text import tell
+from ..text import number_of, tell
 from ..util.files import path_of
 from ..util.lazy_numpy import np
 from ..util.sharing import Mutex
@@ -200,7 +200,7 @@ def inputNormalization(
     mean = () if mean_ptr is None else numbers("mean_ptr", mean_ptr)
     var = numbers("var_ptr", var_ptr if inp_mode and var_ptr is not None else (1,))
     if var.size not in (1, shape[0]):
-        raise UsageError(f"var_ptr has {var.size} numbers, expected one per channel: {shape[0]}")
+        raise UsageError(f"var_ptr has {number_of(var.size, 'number')}, expected one per channel: {shape[0]}")
     process = Preprocess().with_options(resize=(resize_h, resize_w), mean=mean, raw_scale=1.0 if inp_mode else 255.0)
     for i, path in enumerate((img_path1, img_path2)[:numImg_to_process]):
         if path is None:
@@ -219,7 +219,7 @@ def xiInputRead(
     size = count(_image(io_layer_info_ptr))
     batch = io_layer_info_ptr.inlayer_sizebytes // (_FLOAT * size)
     if numImg_to_process != batch:
-        raise UsageError(f"{numImg_to_process} images for a network that xiInit made for {batch}")
+        raise UsageError(f"{number_of(numImg_to_process, 'image')} for a network that xiInit made for {batch}")
     whole = _floats(input, batch * size, "input", write=True).reshape(batch, size)
     for i in range(batch):
         whole[i] = _floats(normalizeinput, size, "normalizeinput", i)
@@ -375,7 +375,9 @@ def _stored(values: Array, kind: kernel_type_e, size: int) -> int:
             raise UsageError(f"{detections:g} detections where there can be {most}", hint="xiExec comes first")
         size = 1 + _BOX * int(detections)
     if len(values) < size:
-        raise UsageError(f"{len(values)} numbers left in the buffer for an image of {size}", hint="see io_layer_info")
+        raise UsageError(
+            f"{number_of(len(values), 'number')} left in the buffer for an image of {size}", hint="see io_layer_info"
+        )
     return size
 
 

@@ -30,6 +30,7 @@ from ..tasks.conv import Conv
 from ..tasks.eltwise import Eltwise as Addition
 from ..tasks.pool import Pool
 from ..tasks.window import Window
+from ..text import number_of
 from ..util.files import complete, content, decoded
 from ..util.lazy_numpy import np
 from ..util.source import SourceText
@@ -182,7 +183,7 @@ def _sizes(source: SourceText, kind: _Cell, cells: list[_Cell]) -> dict[str, int
         sizes[column] = int(cell.text)
     if len(sizes) < len(columns):
         missing = ", ".join(columns[len(sizes) :])
-        message = f"{kind.text} has {len(sizes)} numbers, expected {len(columns)}"
+        message = f"{kind.text} has {number_of(len(sizes), 'number')}, expected {len(columns)}"
         raise source.error(message, kind.start, kind.end, f"missing: {missing}")
     return sizes
 

@@ -14,6 +14,7 @@ from ..evaluate.score import best
 from ..images.boxes import class_names, detections
 from ..images.preprocess import PictureWindow
 from ..net import Net
+from ..text import number_of
 from ..util.lazy_numpy import np
 from . import options, output
 from .inputs import LoadedNetwork
@@ -216,7 +217,7 @@ def show(answer: dict[str, Any], threshold: float = THRESHOLD) -> None:
                 corners = " ".join(f"{v:7.1f}" for v in box["pixels"])
                 lines.append(f"  {box['score']:8.4f}  {box['index']:4d}  {corners}  {box['label']}".rstrip())
             if more or below:
-                parts = [f"  {len(boxes)} box{'es' * (len(boxes) != 1)} of {threshold:g} or more"]
+                parts = [f"  {number_of(len(boxes), 'box')} of {threshold:g} or more"]
                 parts += [f"{more} more left out by --top"] * bool(more)
                 lines.append(", ".join(parts + [f"{below} below left out (--threshold)"] * bool(below)))
             elif not boxes:

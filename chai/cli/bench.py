@@ -16,6 +16,7 @@ from ..blob import show
 from ..env import THREADS
 from ..errors import UsageError
 from ..evaluate.bench.engines import OPENCV, PeerEngine, unlike
+from ..text import number_of
 from ..zoo import is_compiled
 from . import options, output
 from .parsing import option, refuse, section
@@ -234,7 +235,7 @@ def _complete(args: argparse.Namespace) -> None:
 
 def described(run: Mapping[str, Any]) -> str:
     """Return batch and threads of a run."""
-    return f"batch {run['batch']}, {output.counted(run['threads'], 'thread')}"
+    return f"batch {run['batch']}, {number_of(run['threads'], 'thread')}"
 
 
 def report(figures: Mapping[str, Any]) -> None:
@@ -284,7 +285,7 @@ def _run(run: Mapping[str, Any]) -> None:
 
 
 def _start(starts: Mapping[str, Any], threads: int) -> None:
-    output.result("", f"processes with compiled byte code, batch 1, {output.counted(threads, 'thread')}:")
+    output.result("", f"processes with compiled byte code, batch 1, {number_of(threads, 'thread')}:")
     output.result("from start to the first result; peak memory, and the slowest of 100 passes in CPU time")
     rows = [
         [

@@ -24,6 +24,7 @@ from ..evaluate.bench.engines import Peer, PeerEngine, Run, Subject, opened, set
 from ..kernels.native.library import library, lost
 from ..net import Net
 from ..runtime.perf import PerfInfo, spread
+from ..text import number_of
 from ..util.interpreter import THREAD_LIMITS
 from ..util.lazy_numpy import np
 from ..zoo import is_compiled, is_onnx
@@ -125,7 +126,7 @@ class Measurement:
         programs: list[Callable[[], Any]] = [once, *others.values(), *([spin] if spin else [])]
         rounds.timed(programs, range(1), threads)  # warm-up
         passes.clear()
-        what = f"rounds, {output.counted(threads, 'thread')}, batch {images}"
+        what = f"rounds, {number_of(threads, 'thread')}, batch {images}"
         shown = output.progress(range(args.rounds), args.rounds, what, args.quiet)
         times = dict(zip(["chai", *others], rounds.timed(programs, shown, threads, clock)))
         figures = {

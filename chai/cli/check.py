@@ -24,7 +24,7 @@ from ..plugins.loading import KINDS, load_custom, load_named, lookup
 from ..plugins.registry import REGISTRY
 from ..report import page as reports
 from ..tasks.coarser import SENTENCE, listed
-from ..text import visible
+from ..text import number_of, visible
 from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.table import Table, tail
@@ -243,7 +243,9 @@ def _defined(places: Sequence[str], layers: Sequence[CustomLayer]) -> set[str]:
 
 
 def _print(args: argparse.Namespace, report: Report, missed: list[str]) -> None:
-    output.sentences(f"{report.images} images on the emulator of {report.overlay}, {_formats(args, report)}")
+    output.sentences(
+        f"{number_of(report.images, 'image')} on the emulator of {report.overlay}, {_formats(args, report)}"
+    )
     names = min(36, max(len(visible(layer.name)) for layer in report.layers))
     room = output.WIDTH - names - 24  # without the other columns
     full = min(20, room - 3)
@@ -291,7 +293,7 @@ def _last(args: argparse.Namespace, report: Report) -> str:
 def _numbers(layer: LayerCheck) -> str:
     words = [_words(layer)]
     if layer.not_finite:
-        words.append(f"{layer.not_finite} values not finite")
+        words.append(f"{number_of(layer.not_finite, 'value')} not finite")
     if layer.saturated is not None and layer.saturated >= CUT_OFF:
         words.append(f"{layer.saturated:.2g} % of values saturate at {layer.range_max:.5g}")
     if layer.seen is not None:

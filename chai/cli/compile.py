@@ -12,6 +12,7 @@ from ..evaluate.compare import compare
 from ..images import files as images
 from ..images.pictures import in_floats
 from ..offload.formats import given
+from ..text import number_of
 from ..zoo.card import Card
 from ..zoo.locate import locate
 from . import inputs as jobs, options, output, worst
@@ -66,9 +67,10 @@ def execute(args: argparse.Namespace) -> int:
     output.result(
         f"{args.output}   {args.output.stat().st_size / 1e6:.2f} MB   {job.net.name} for {overlay.name}, batch {job.net.batch}"
     )
+    on_host = sum(engine.startswith("host:") for engine in job.net.schedule.engines())
     output.result(
-        f"{sum(len(s.tasks) for s in segments)} Tasks in {output.counted(len(segments), 'segment')}, "
-        f"{sum(e.startswith('host:') for e in job.net.schedule.engines())} steps on the host"
+        f"{number_of(sum(len(s.tasks) for s in segments), 'Task')} in {number_of(len(segments), 'segment')}, "
+        f"{number_of(on_host, 'step')} on the host"
     )
     if files:
         inputs = islice(map(in_floats, jobs.singles(files[:MEASURED], job)), MEASURED)

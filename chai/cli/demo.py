@@ -14,6 +14,7 @@ from ..images import files as images
 from ..images.drawing import contact_sheet
 from ..net import Net
 from ..runtime.perf import Spread, getPerfInfo
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.paths import resource
 from . import inputs, options, output
@@ -121,7 +122,8 @@ def _print(answer: Demo, net: Net, rows: Sequence[Sequence[str]]) -> None:
     best = f"min {ms.min:.2f}   p90 {ms.p90:.2f}"
     output.result(f"latency   median {ms.median:.2f} ms   {best}   ({inputs.RUNS} runs after a warm-up)")
     engines = Counter(s.engine for s in net.perf.steps)
-    output.result(f"engines   {', '.join(f'{count} steps {name}' for name, count in engines.items())}")
+    steps = (f"{number_of(count, 'step')} {name}" for name, count in engines.items())
+    output.result(f"engines   {', '.join(steps)}")
     output.result(f"picture   {answer.picture}")
     getPerfInfo(net)
 

@@ -29,6 +29,7 @@ from ..images.boxes import class_names
 from ..kernels.native.library import arithmetic
 from ..offload.formats import given
 from ..offload.headroom import IMAGES, Basis
+from ..text import number_of
 from ..util.data.journal import Journal
 from ..zoo import is_compiled
 from ..zoo.locate import locate
@@ -199,7 +200,7 @@ def execute(args: argparse.Namespace) -> int:
     if not args.json:
         output.result(inputs.header(args, prepared))
         words = {"scores": "class scores", "boxes": "boxes", "map": "a map"}[job.output.kind]
-        classes = "" if job.output.classes is None else f", {job.output.classes} classes"
+        classes = "" if job.output.classes is None else f", {number_of(job.output.classes, 'class')}"
         output.result(f"output {job.output.blob}: {words}{classes}")
     records, lost = _run(args, job, todo)
     failed: list[inputs.Failure] = [
@@ -226,7 +227,7 @@ def execute(args: argparse.Namespace) -> int:
         }
         output.as_json(Evaluate(**content, preprocess=inputs.describe(prepared), failed=failed))
     else:
-        output.table([f"{first.images} images", *sides], chosen.rows(sides), "l" + "r" * len(sides))
+        output.table([number_of(first.images, "image"), *sides], chosen.rows(sides), "l" + "r" * len(sides))
         if not args.quiet and not first.known:
             output.say(f"next: {_TRUTH[job.output.kind]} says which answers are right")
     return 65 if failed else 0
@@ -319,7 +320,7 @@ def _run(args: argparse.Namespace, job: Job, todo: list[Place]) -> tuple[list[Re
     with Journal(args.journal, run, args.restart) if args.journal else nullcontext() as journal:
         before = journal.records if journal else {}
         if before and not args.quiet:
-            output.say(f"{args.journal}: {len(before)} of {len(todo)} images are done")
+            output.say(f"{args.journal}: {len(before)} of {number_of(len(todo), 'image')} are done")
         new: list[Record] = []
         with output.meter("images", args.quiet) as tell:
 

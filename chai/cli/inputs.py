@@ -20,6 +20,7 @@ from ..images.preprocess import OPTIONS, Preprocess
 from ..kernels.native.library import lost
 from ..net import Net
 from ..runtime.perf import Spread, spread
+from ..text import number_of
 from ..util.data import npy
 from ..zoo import is_compiled, is_onnx
 from ..zoo.fetch import how_to_get
@@ -186,7 +187,7 @@ def _compare_labels(net: Net, labels: Sequence[str], path: Path) -> None:
     if numbers and not any(classes <= count <= classes + backgrounds for classes in numbers.values()):
         name, classes = next(iter(numbers.items()))
         output.say(
-            f"warning: {path} has {count} labels, {name} has {classes} class{'es' * (classes != 1)}: "
+            f"warning: {path} has {number_of(count, 'label')}, {name} has {number_of(classes, 'class')}: "
             + ("classes without a label are shown by number" if count < classes else "they may belong to other classes")
         )
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import NamedTuple
 
+from ..text import number_of
 from . import options, output
 from .parsing import option, section
 
@@ -78,5 +79,5 @@ def execute(args: argparse.Namespace) -> int:
         output.as_json(Layers(rows))
         return 0
     output.table(["type", "kind", "summary"], [[f.type, f.kind.partition(":")[0], f.summary] for f in rows], "lll")
-    output.result(f"{len(rows)} types")
+    output.result(number_of(len(rows), "type"))
     return 0

@@ -87,11 +87,6 @@ def say(*lines: str) -> None:
     tell(sys.stderr, *lines)
 
 
-def counted(count: int, what: str) -> str:
-    """Return a number of things as text: "1 segment", "2 segments"."""
-    return f"{count} {what}{'s' * (count != 1)}"
-
-
 def file(text: str, folder: bool = False, suffix: str = "") -> Path:
     """Return the path of a file to write, with ``folder`` also of one. Raises UsageError now if it could not be written later.
 

@@ -24,7 +24,7 @@ from ..quantizer.report import Verdict, verdict
 from ..quantizer.search import BUDGET, JUDGES, OUTPUTS, Result, quantize
 from ..report import page as reports
 from ..tasks.arithmetic import arithmetic
-from ..text import visible
+from ..text import number_of, visible
 from ..util.data.malloc import return_large_arrays
 from ..util.files import complete
 from ..zoo import card_file as cards, is_onnx
@@ -222,7 +222,8 @@ def _on_board(args: argparse.Namespace, result: Result) -> str:
     """Return whether the file means on a board with CHaiDNN what was judged."""
     unsigned = sum(format.unsigned for format in result.built.formats.values())
     if unsigned:
-        return f"a CHaiDNN board cannot read it: {unsigned} blobs have unsigned codes; --chaidnn writes none"
+        blobs = number_of(unsigned, "blob")
+        return f"a CHaiDNN board cannot read it: unsigned codes of {blobs}; --chaidnn writes none"
     far = "; ".join(f"{name}: {text}" for name, text in result.beyond.items())
     if ends(arithmetic(load(args.overlay or default))):
         held = f", where its registers do not hold {far}" if far else ""
@@ -282,7 +283,9 @@ def _print(outcome: Verdict) -> None:
     output.table(table.head, table.rows, table.align)
     output.sentences(*outcome.sentences(), worst.sentence(outcome.check))
     seconds = f"{outcome.result.seconds:.0f} s, of which {outcome.result.observing:.0f} s the float pass"
-    output.result(f"{outcome.result.images} images, {len(outcome.result.tried)} recipes, {seconds}")
+    output.result(
+        f"{number_of(outcome.result.images, 'image')}, {number_of(len(outcome.result.tried), 'recipe')}, {seconds}"
+    )
 
 
 def _save_page(args: argparse.Namespace, outcome: Verdict, content: Quantize) -> None:
@@ -292,7 +295,7 @@ def _save_page(args: argparse.Namespace, outcome: Verdict, content: Quantize) ->
         "written": f"{result.prototxt}, {result.caffemodel.name}",
         "formats": f"{spelled(how['bits'])}-bit {how['scheme']}",
         "overlay": f"{outcome.check.overlay}, emulated",
-        "calibration": f"{result.images} images, {content.preprocess}",
+        "calibration": f"{number_of(result.images, 'image')}, {content.preprocess}",
         "judged by": how["judge"],
         "made by": f"chai {__version__}, effort {how['effort']}, seed {how['seed']}, {result.seconds:.0f} s",
     }

@@ -19,6 +19,7 @@ from ..offload.headroom import CURE
 from ..report import timeline
 from ..runtime.batches import ahead
 from ..runtime.perf import CSV, Share, Speeds, Spread, StepTime, summary
+from ..text import number_of
 from ..util.files import complete
 from ..util.lazy_numpy import np
 from . import inputs, options, output
@@ -282,7 +283,7 @@ class _Results:
                 for name, value in _entries(self.blobs):
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
                         np.lib.format.write_array(file, value)
-            output.say(f"wrote {path} ({self.count} images)")
+            output.say(f"wrote {path} ({number_of(self.count, 'image')})")
 
     def measure(self, feeds: Mapping[str, Feed]) -> None:
         """Time passes of a size that has run before, and save the times."""
@@ -293,7 +294,7 @@ class _Results:
         perf = self.speeds.measured = summary(passes)
         if args.perf_csv:
             perf.write_csv(args.perf_csv)
-            output.say(f"wrote {args.perf_csv} ({len(perf.rows)} rows)")
+            output.say(f"wrote {args.perf_csv} ({number_of(len(perf.rows), 'row')})")
         if args.trace:
             timeline.save(net.perf, args.trace)
             output.say(f"wrote {args.trace}: open it in ui.perfetto.dev")

@@ -21,13 +21,13 @@ from ..report.diagram import dot_lines
 from ..report.host_speed import PICTURE_SIZE, HostSpeed
 from ..report.layer_rows import LayerRow, described, size, sizes, summary, total
 from ..tasks.coarser import SENTENCE, listed
+from ..text import number_of
 from ..util.interpreter import Uncollected
 from ..util.suggest import did_you_mean
 from ..util.table import Table, quantity
 from ..zoo import is_compiled
 from ..zoo.locate import locate, read_network
 from . import options, output
-from .output import counted
 from .parsing import option, refuse, section
 from .show_content import NetworkView, RefusedNetwork, RefusedNode, Show, of_graph
 
@@ -231,7 +231,7 @@ def _lines(view: NetworkView) -> Iterator[Line]:
     if view.net is None:
         macs, parameters = total(r.macs for r in content.layers), total(r.parameters for r in content.layers)
         custom = sum(row.engine == "custom" for row in content.layers)
-        words = f"{len(content.layers)} layers, {macs} MACs, {parameters} parameters"
+        words = f"{number_of(len(content.layers), 'layer')}, {macs} MACs, {parameters} parameters"
         yield "summary", words + (f", {custom} custom" if custom else ""), []
     else:
         yield "summary", summary(view.net, content.layers), []
@@ -247,7 +247,7 @@ def _lines(view: NetworkView) -> Iterator[Line]:
         if row.implementation:
             yield "", f"runs as {row.implementation}", []
     if content.compiled and content.preprocess is not None:
-        yield "images", f"{content.preprocess}, {content.labels} labels", []
+        yield "images", f"{content.preprocess}, {number_of(content.labels or 0, 'label')}", []
     yield "outputs", "", [f"{name} {size(view.shapes.get(name))}" for name in content.outputs]
     for blob, shape in content.inputs.items():
         if shape is None:
@@ -265,7 +265,7 @@ def _plan_lines(view: NetworkView, net: Net) -> Iterator[Line]:
         yield "coarser", f"{SENTENCE}:", listed(plan.coarser)
     if content.wide:
         yield "wide", f"sums of {overlay.wide_bits} bits, which take two cycles to requantise:", content.wide
-    yield "fpga", f"{content.tasks} Tasks in {counted(content.segments or 0, 'segment')}", []
+    yield "fpga", f"{number_of(content.tasks or 0, 'Task')} in {number_of(content.segments or 0, 'segment')}", []
     yield "convert", f"{len(content.conversions or ())}:", content.conversions or []
     if content.merged:
         yield "merge", f"{len(content.merged)}:", [" + ".join(names) for names in content.merged]
@@ -273,9 +273,9 @@ def _plan_lines(view: NetworkView, net: Net) -> Iterator[Line]:
         yield "why host", f"{reason}:", [row.name for row in content.layers if row.reason == reason]
     splits = content.splits
     for split in splits["by_reason"] if splits else ():
-        yield "split", f"{split.reason}; {counted(split.without, 'segment')} without:", split.layers
+        yield "split", f"{split.reason}; {number_of(split.without, 'segment')} without:", split.layers
     if splits and splits["by_reason"]:
-        yield "join", f"{counted(splits['joined'], 'segment')} if all of these ran on the overlay", []
+        yield "join", f"{number_of(splits['joined'], 'segment')} if all of these ran on the overlay", []
     yield "memory", str(view.memory), []
     if content.formats:
         yield "formats", content.formats, []
@@ -318,7 +318,7 @@ def _cost_lines(costs: Sequence[SegmentCost]) -> Iterator[Line]:
     """Yield what several segments cost the processor, and which of them do not pay."""
     if len(costs) > 1:
         around = Span(*map(sum, zip(*(cost.around for cost in costs))))
-        several = f"{counted(len(costs), 'segment')} cost the processor"
+        several = f"{number_of(len(costs), 'segment')} cost the processor"
         yield "cost", f"{several} {around} ms of starts, Packs and Unpacks, modelled", []
     dear = [cost for cost in costs if not cost.pays]
     if dear:

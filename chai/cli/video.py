@@ -16,6 +16,7 @@ from ..frames.sources import source
 from ..frames.view import LiveView, address
 from ..frames.writers import Writer, writer
 from ..images import drawing
+from ..text import number_of
 from . import inputs, output
 from .answers import Answers, BlobAnswer, BoxesAnswer, MapAnswer, ScoresAnswer, answers_of
 from .drawing import drawn, labelled_box
@@ -168,11 +169,11 @@ class _Show:
                 "frames_per_second": counts.rate, "lanes": counts.steps, "failed": failed,
             })  # fmt: skip
         elif self.listing is None and counts.shown:
-            amount = f"{counts.shown} frames shown, {counts.dropped} dropped, {counts.read} read"
+            amount = f"{number_of(counts.shown, 'frame')} shown, {counts.dropped} dropped, {counts.read} read"
             output.result(f"{net.name}   device {net.device.name}   {counts.rate:.1f} frames/second   {amount}")
             output.result(f"a frame   {self._times()}")
         if self.written:
-            output.say(f"wrote {self.args.output} ({self.written} frames)")
+            output.say(f"wrote {self.args.output} ({number_of(self.written, 'frame')})")
 
 
 def _line(answer: Mapping[str, Any], threshold: float) -> str:

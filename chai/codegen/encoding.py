@@ -19,6 +19,7 @@ from ..overlay.records import pack
 from ..overlay.weights import ByteSource, Piece
 from ..tasks import Task
 from ..tasks.fields import Operands
+from ..text import number_of
 from ..util.lazy_numpy import np
 from .dependencies import NONE, Finished
 
@@ -72,7 +73,9 @@ def task_of(values: Mapping[str, int], common: Mapping[str, Any], memory: Operan
     """Return the Task of a descriptor; nothing but what it is made of is checked."""
     kind = _kind(memory.overlay, values["opcode"])
     if len(common["inputs"]) != kind.operands:
-        raise DeviceError(f"descriptor: a {kind.kind} reads {kind.operands} blobs, found {', '.join(common['inputs'])}")
+        raise DeviceError(
+            f"descriptor: a {kind.kind} reads {number_of(kind.operands, 'blob')}, found {', '.join(common['inputs'])}"
+        )
     if values.get("lookup"):
         address, records = _table(values, common, memory)
         codes = memory.constants.read("lookup", address + records * memory.overlay.table.bytes, LOOKUP)

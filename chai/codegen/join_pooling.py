@@ -17,6 +17,7 @@ from ..tasks.conv import Conv
 from ..tasks.pool import Pool
 from ..tasks.pooling import PooledCodes
 from ..tasks.work import Work
+from ..text import number_of
 
 
 def joined(work: Work) -> Work:
@@ -104,6 +105,6 @@ def apart(tasks: Sequence[Task], views: Mapping[str, View]) -> list[Task]:
         pools.setdefault(pooling.at, pool)
     count = len(rest) + len(pools)
     if not all(0 <= at < count for at in pools):
-        raise DeviceError(f"a pooling is none of {count} tasks")
+        raise DeviceError(f"a pooling is none of {number_of(count, 'task')}")
     others = iter(rest)
     return [pools[at] if at in pools else next(others) for at in range(count)]

@@ -11,6 +11,7 @@ from ..errors import DeviceError
 from ..overlay import Overlay
 from ..overlay.architecture import Bus
 from ..tasks import Task
+from ..text import number_of
 
 REFUSES = (
     "it refuses every start until the bitstream is loaded again, which the next pass does; if it stays so, power cycle"
@@ -96,7 +97,7 @@ class Registers:
             mine = [i for i, task in enumerate(tasks) if task.engine == engine]
             oldest = min([oldest, *mine[count : count + 1]])
         what = f"not done after {waited}" if waited else "the accelerator stopped without a word"
-        message = f"{what}, {finished} of {len(tasks)} Tasks completed"
+        message = f"{what}, {finished} of {number_of(len(tasks), 'Task')} completed"
         return _named(Late, tasks, oldest, message, "it was reset; if it stays so, power cycle")
 
 

@@ -22,7 +22,7 @@ from ..passes.infer_shapes import unlike_caffe
 from ..runtime.batches import ahead, run_batches
 from ..runtime.execution import Execution
 from ..tasks.coarser import as_json
-from ..text import visible
+from ..text import number_of, visible
 from ..util import html
 from ..util.lazy_numpy import np
 from ..util.log import logger
@@ -168,7 +168,7 @@ class Report:
         return min((a.share for a in self.agreements), default=None)
 
     def __repr__(self) -> str:
-        measured = f"{len(self.measured)} layers measured on {self.images} images"
+        measured = f"{number_of(len(self.measured), 'layer')} measured on {number_of(self.images, 'image')}"
         return visible(f"<Report: {self.network} on {self.overlay}, {measured}>")
 
     def _repr_html_(self) -> str:
@@ -179,7 +179,7 @@ class Report:
             for x in layers
         ]
         bars = [(x.engine, 100 * (x.sqnr_db or 0.0) / FULL_DB) for x in layers]
-        facts = [f"{self.network} on {self.overlay}, {self.images} images, formats: {self.formats}"]
+        facts = [f"{self.network} on {self.overlay}, {number_of(self.images, 'image')}, formats: {self.formats}"]
         facts += [f"{a.blob}: {a.sentence()}" for a in self.agreements]
         table = Table(("layer", "engine", "format", "SQNR dB", f"{self.bound_db:g} dB"), rows, "lllrl")
         return html.notebook(*map(html.paragraph, facts), html.rows(table, bars))

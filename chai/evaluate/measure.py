@@ -13,6 +13,7 @@ from ..errors import UsageError
 from ..images.pictures import Feed
 from ..images.preprocess import PictureWindow
 from ..net import Net
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.table import floored
 from .outputs import Output
@@ -110,7 +111,9 @@ def forward(net: Net, output: Output, feed: Mapping[str, Feed]) -> tuple[Array, 
     value = net.forward(**feed)[output.blob]
     count = next(iter(feed.values())).shape[0]
     if len(value) != count:
-        message = f"evaluate: {output.blob!r} has {len(value)} rows for {count} images, expected one for each"
+        message = (
+            f"evaluate: {output.blob!r} has {len(value)} rows for {number_of(count, 'image')}, expected one for each"
+        )
         raise UsageError(message, hint=f"--output {output.blob}=boxes, if its rows are boxes")
     return value, value if output.logits in (None, output.blob) else net.blobs[str(output.logits)]
 

@@ -15,6 +15,7 @@ from ..plugins.layer import CustomLayer
 from ..runtime.batches import numbers
 from ..runtime.dump import read_dump
 from ..runtime.host.layer import run_layer as run_step
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 
@@ -43,7 +44,9 @@ def run_layer(
         raise UsageError(f"layer {name!r} is composed, and {net.name} was compiled without its ends", hint=hint)
     arrays = [*_inputs(net, name, bottoms, inputs)]
     if len(arrays) != len(bottoms):
-        raise UsageError(f"layer {name!r} has {len(bottoms)} bottoms, found {len(arrays)} arrays")
+        raise UsageError(
+            f"layer {name!r} has {number_of(len(bottoms), 'bottom')}, found {number_of(len(arrays), 'array')}"
+        )
     values = {b: numbers(graph.caffe_name(b), array, own=True) for b, array in zip(bottoms, arrays) if b is not None}
     for layer in layers:
         values.update(zip(layer.tops, _run(layer, [values[b] for b in layer.bottoms], jit)))

@@ -16,7 +16,7 @@ from ..limits import limits
 from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.window import Window
-from ..text import visible
+from ..text import number_of, visible
 from ..util.lazy_numpy import np
 from ..util.sharing import Turn
 from .params import LossParams, NoParams
@@ -249,7 +249,7 @@ class Layer:
             return self.without_unit
         shape = on_device(bottoms[0])
         if len(shape) != 4:
-            return f"a blob of {len(shape)} axes"
+            return f"a blob of {number_of(len(shape), 'axis')}"
         return self.beyond(overlay, "copy", size=max(shape[2:]), channels=shape[1])
 
     def unlike_caffe(self, *bottoms: Shape) -> str | None:
@@ -429,7 +429,7 @@ class Layer:
     def check_top(self, shape: Shape) -> None:
         """Refuse the shape of a top with negative, overflowing or far too large sizes. Raises ShapeError."""
         if len(shape) > limits().axes:
-            raise self.wrong(f"top of {len(shape)} axes; " + limits().exceeded("axes", len(shape)))
+            raise self.wrong(f"top of {number_of(len(shape), 'axis')}; " + limits().exceeded("axes", len(shape)))
         if min(shape, default=0) < 0:
             raise self.wrong(f"top of shape {show(shape)}: a size is negative")
         if (elements := prod(filter(None, shape))) > limits().blob_elements:  # an empty array has a largest size, too
@@ -439,7 +439,7 @@ class Layer:
         """Return ``value`` as a non-negative axis of ``shape`` (up to and including its length if ``end``)."""
         count = len(shape) + (1 if end else 0)
         if not -count <= value < count:
-            raise self.wrong(f"axis {value} is outside a blob of {len(shape)} axes {show(shape)}")
+            raise self.wrong(f"axis {value} is outside a blob of {number_of(len(shape), 'axis')} {show(shape)}")
         return value + count if value < 0 else value
 
     def spatial(self, shape: Shape) -> Shape:

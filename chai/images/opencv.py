@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from ..blob import Array, show
 from ..errors import UsageError
 from ..limits import limits
+from ..text import number_of
 from ..util.lazy_numpy import np
 
 ONE = 2048  # of a weight for bytes: 11 bits
@@ -71,7 +72,7 @@ def channel_means(call: str, mean: Any, channels: int) -> Array:
     except (TypeError, ValueError):
         raise UsageError(f"{call}: mean {mean!r}: expected a number, or one per channel") from None
     if len(values) > 4:
-        raise UsageError(f"{call}: mean of {len(values)} numbers, expected one per channel, 4 at most")
+        raise UsageError(f"{call}: mean of {number_of(len(values), 'number')}, expected one per channel, 4 at most")
     if channels > 4 and values.any():
         raise UsageError(f"{call}: mean for {channels} channels, expected 4 at most", hint="subtract it before")
     means = np.zeros(max(4, channels))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ..blob import Array, Shape, show
 from ..errors import UsageError
+from ..text import number_of
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ class Pictures:
         bound = Pictures(self.pixels, self.preprocess or preprocess)
         if shape is not None and shape[1:] != self.shape[1:]:
             axes = self.pixels.shape
-            pictures = f"{axes[0]} picture{'s' * (axes[0] > 1)} of {show(self.shape[1:])}"
+            pictures = f"{number_of(axes[0], 'picture')} of {show(self.shape[1:])}"
             hint = HINT
             if self.pixels.ndim == 3 and axes[2] == 3 and shape[1:] == (3, *axes[:2]):
                 hint = "array[None] is a batch of one picture"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ..blob import Array, Shape
 from ..errors import UsageError
+from ..text import number_of
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -149,7 +150,9 @@ class Preprocess:
         channels = self._channels(shape)
         wanted = 1 if channels == "gray" else 3
         if len(shape) != 4 or shape[1] != wanted:
-            message = f"a {channels} image has {wanted} channels, the input blob is {'x'.join(map(str, shape))}"
+            message = (
+                f"a {channels} image has {number_of(wanted, 'channel')}, the input blob is {'x'.join(map(str, shape))}"
+            )
             raise UsageError(message, hint="--channels gray, BGR or RGB")
         return wanted
 
@@ -222,7 +225,7 @@ class Preprocess:
         scale = np.asarray(self.scale, np.float32)
         if scale.size not in (1, channels):
             expected = "1" if channels == 1 else f"1 or {channels}, one per channel"
-            raise UsageError(f"{scale.size} scales; expected {expected}", hint="--scale 0.017")
+            raise UsageError(f"{number_of(scale.size, 'scale')}; expected {expected}", hint="--scale 0.017")
         return scale.reshape(-1, 1, 1)
 
     def _channels(self, shape: Shape) -> str:

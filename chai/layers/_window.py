@@ -12,6 +12,7 @@ from ..overlay import Overlay
 from ..overlay.weights import groups_to_join, is_depthwise
 from ..tasks.tiling import beyond_ring, beyond_strips
 from ..tasks.window import Window
+from ..text import number_of
 from ..util.lazy_numpy import np
 
 if TYPE_CHECKING:
@@ -157,7 +158,7 @@ class WindowLayer(Layer):
         values, h, w = getattr(self.params, name), *(getattr(self.params, f"{what}_{axis}", None) for axis in "hw")
         if h is None and w is None:
             if len(values) > 2:
-                raise self.wrong(f"{name} has {len(values)} values; only 2 spatial axes are supported")
+                raise self.wrong(f"{name} has {number_of(len(values), 'value')}; only 2 spatial axes are supported")
             h, w = (values[0], values[-1]) if values else (default, default)
             if h is None:
                 raise self.wrong("kernel_size is missing", hint="kernel_size: 3, or kernel_h: 3 kernel_w: 1")
@@ -172,7 +173,9 @@ class WindowLayer(Layer):
         """Check the rules common to convolution and deconvolution. Raises ShapeError."""
         p = self.params
         if len(bottoms) != len(self.tops):
-            raise self.wrong(f"{len(bottoms)} bottoms but {len(self.tops)} tops; each bottom has its top")
+            raise self.wrong(
+                f"{number_of(len(bottoms), 'bottom')} but {number_of(len(self.tops), 'top')}; each bottom has its top"
+            )
         if p.num_output < 1:
             raise self.wrong("num_output is missing")
         self.check_axis()

@@ -15,6 +15,7 @@ from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.tiling import beyond_strips
 from ..tasks.window import POINT
+from ..text import number_of
 from ..util.lazy_numpy import np
 
 
@@ -33,7 +34,7 @@ class AffineLayer(Layer):
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         if len(bottoms[0]) != 4:
-            return f"a blob of {len(bottoms[0])} axes"
+            return f"a blob of {number_of(len(bottoms[0]), 'axis')}"
         if self.blobs and self.affine() is None:
             return "it does more than one factor and one addend per channel"
         return affine_refused(self, overlay, bottoms[0], **self.bends)

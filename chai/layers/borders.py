@@ -14,6 +14,7 @@ from ..graph import Arithmetic, Layer
 from ..graph.params import axis_index, choice, margin, within
 from ..overlay import Overlay
 from ..tasks import Task
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ._pick import Sides, border_refused, pick_pixels, picks
 
@@ -36,7 +37,9 @@ class Crop(Layer):
         first = self.axis(self.params.axis, bottom)
         offset = self.params.offset
         if len(like) != len(bottom):
-            raise self.wrong(f"bottoms of {len(bottom)} and {len(like)} axes: {show(bottom)}, {show(like)}")
+            raise self.wrong(
+                f"bottoms of {len(bottom)} and {number_of(len(like), 'axis')}: {show(bottom)}, {show(like)}"
+            )
         axes = len(bottom) - first
         if len(offset) > 1 and len(offset) != axes:
             raise self.wrong(f"{len(offset)} offsets for {axes} cropped axes")

@@ -14,6 +14,7 @@ from ..graph import Arithmetic, Layer
 from ..graph.params import axis_index, size, within
 from ..overlay import Overlay
 from ..tasks import Task
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ._pick import channels_refused, pick_channels, picks
 
@@ -36,7 +37,7 @@ class ShuffleChannel(Layer):
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         if len(bottoms[0]) != 4:
-            return f"a blob of {len(bottoms[0])} axes"
+            return f"a blob of {number_of(len(bottoms[0]), 'axis')}"
         return channels_refused(self, overlay, bottoms[0], bottoms[0][1]) if picks(overlay) else self.without_unit
 
     def lower(self, target: Arithmetic) -> list[Task]:
@@ -72,7 +73,7 @@ class Slice(Layer):
         points = list(self.params.slice_point)
         if points:
             if len(points) != pieces - 1:
-                raise self.wrong(f"{pieces} tops need {pieces - 1} slice_point, found {len(points)}")
+                raise self.wrong(f"{number_of(pieces, 'top')} need {pieces - 1} slice_point, found {len(points)}")
         elif size % pieces:
             raise self.wrong(f"axis {along} of {size} elements cannot be cut into {pieces} equal pieces")
         cuts = [0, *(points or range(size // pieces, size, max(1, size // pieces))), size]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from ..blob import Array, Shape, count, show
 from ..graph.params import SIZE, choice, nested, within
 from ..kernels.boxes import Suppression, runs, suppress
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ._detections import DetectionLayer, around, few, rows_of, table
 
@@ -66,7 +67,9 @@ class DetectionOutput(DetectionLayer):
         if p.no_permute:
             bottoms = self._together(*bottoms)
         elif len(bottoms) > 4:
-            raise self.wrong(f"{len(bottoms)} bottoms; expected locations, scores and priors, or no_permute")
+            raise self.wrong(
+                f"{number_of(len(bottoms), 'bottom')}; expected locations, scores and priors, or no_permute"
+            )
         location, score, prior = bottoms[:3]
         if len(prior) != 3 or prior[1] != 2 or prior[2] % 4:
             raise self.wrong(f"the priors must be (1, 2, boxes * 4), found {show(prior)}")
@@ -88,7 +91,7 @@ class DetectionOutput(DetectionLayer):
         """Return the shapes of the usual bottoms from those of no_permute."""
         maps, p = self.params.nbottom, self.params
         if len(bottoms) != 2 * maps + 1:
-            raise self.wrong(f"{len(bottoms)} bottoms for {maps} feature maps; expected {2 * maps + 1}")
+            raise self.wrong(f"{number_of(len(bottoms), 'bottom')} for {maps} feature maps; expected {2 * maps + 1}")
         boxes = 0
         for scores, locations in zip(bottoms[:maps], bottoms[maps:]):
             n, c, h, w = self.spatial(locations)

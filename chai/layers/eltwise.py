@@ -15,6 +15,7 @@ from ..graph.params import choice
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ._pick import picks
 
@@ -43,7 +44,7 @@ class Eltwise(Layer):
                 raise self.wrong(f"bottom {i} is {show(shape)}, bottom 0 is {show(bottoms[0])}; all must be equal")
         coeff = self.params.coeff
         if coeff and len(coeff) != len(bottoms):
-            raise self.wrong(f"{len(coeff)} coeff for {len(bottoms)} bottoms")
+            raise self.wrong(f"{len(coeff)} coeff for {number_of(len(bottoms), 'bottom')}")
         if coeff and self.params.operation != "SUM":
             raise self.wrong(f"coeff belongs to SUM, the operation is {self.params.operation}")
         return bottoms[:1]
@@ -57,11 +58,10 @@ class Eltwise(Layer):
         if operation != "SUM" and self.slope:
             return f"a leaky ReLU after a {operation}"
         if unit is not None and len(bottoms) > unit.inputs and (operation == "PROD" or not picks(overlay)):
-            return (
-                f"{len(bottoms)} bottoms; the overlay {'multiplies' if operation == 'PROD' else 'adds'} {unit.inputs}"
-            )
+            most = f"{'multiplies' if operation == 'PROD' else 'adds'} {unit.inputs}"
+            return f"{len(bottoms)} bottoms; the overlay {most}"
         if len(bottoms[0]) != 4:
-            return f"a blob of {len(bottoms[0])} axes"
+            return f"a blob of {number_of(len(bottoms[0]), 'axis')}"
         return self.beyond(overlay, "eltwise", size=max(bottoms[0][2:]), channels=bottoms[0][1], leaky=bool(self.slope))
 
     def lower(self, target: Arithmetic) -> list[Task]:

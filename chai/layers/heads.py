@@ -15,6 +15,7 @@ from ..blob import Array, Shape, count, show
 from ..errors import ModelError
 from ..graph.params import SIZE, choice, within
 from ..kernels.boxes import Suppression, runs, suppress
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from ._detections import DetectionLayer, around, few, rows_of, table
@@ -209,11 +210,11 @@ class AnchoredDetectionOutput(HeadLayer):
         p, maps = self.params, len(bottoms)
         if not p.anchor or len(p.anchor) % (2 * maps):
             raise self.wrong(
-                f"{len(p.anchor)} numbers of anchors; expected as many widths and heights for each of {maps} maps"
+                f"{number_of(len(p.anchor), 'number')} of anchors; expected as many widths and heights for each of {maps} maps"
             )
         for what, values in (("stride", p.stride), ("scale_x_y", p.scale_x_y)):
             if len(values) != maps and (values or what == "stride"):
-                raise self.wrong(f"{len(values)} numbers of {what} for {maps} maps")
+                raise self.wrong(f"{number_of(len(values), 'number')} of {what} for {maps} maps")
         anchors, first = len(p.anchor) // 2 // maps, self.box_classes(*bottoms)
         boxes = 0
         for shape in bottoms:

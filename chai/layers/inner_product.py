@@ -14,6 +14,7 @@ from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.tiling import beyond_ring
 from ..tasks.window import Window
+from ..text import number_of
 from ..util.lazy_numpy import np
 
 
@@ -60,7 +61,7 @@ class InnerProduct(Layer):
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         shape = bottoms[0]
         if len(shape) not in (2, 4) or self.axis(self.params.axis, shape) != 1:
-            return f"axis {self.params.axis} of a blob of {len(shape)} axes; the overlay takes axis 1 of 2 or 4"
+            return f"axis {self.params.axis} of a blob of {number_of(len(shape), 'axis')}; the overlay takes axis 1 of 2 or 4"
         _, c, *size = on_device(shape)
         channels = max(c, self.params.num_output)
         reason = self.beyond(overlay, "conv", kernel=max(size), channels=channels, **self.bends)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from ..blob import Shape
 from ..graph.params import BlobShape, nested
 from ..graph.source import SourceLayer
+from ..text import number_of
 
 
 class Input(SourceLayer):
@@ -24,7 +25,7 @@ class Input(SourceLayer):
         if len(shapes) == 1:
             shapes *= len(self.tops)
         if len(shapes) != len(self.tops):
-            raise self.wrong(f"{len(self.tops)} tops but {len(shapes)} shapes")
+            raise self.wrong(f"{number_of(len(self.tops), 'top')} but {number_of(len(shapes), 'shape')}")
         if any(d < 1 for s in shapes for d in s or ()):
             raise self.wrong("an input size must be at least 1")
         return shapes

@@ -13,6 +13,7 @@ from ..graph.params import Filler, nested
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
+from ..text import number_of
 from ..util.lazy_numpy import np
 from .batch_norm import affine_refused
 
@@ -46,7 +47,7 @@ class PReLU(Layer):
             return self.without_unit
         shape = on_device(bottoms[0])
         if len(shape) != 4:
-            return f"a blob of {len(shape)} axes"
+            return f"a blob of {number_of(len(shape), 'axis')}"
         return affine_refused(self, overlay, shape, leaky=True)
 
     def lower(self, target: Arithmetic) -> list[Task]:

@@ -13,6 +13,7 @@ from typing import ClassVar
 from ..blob import Array, Shape, count, show
 from ..graph import Layer
 from ..graph.params import Filler, nested, within
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from .softmax import sigmoid
@@ -53,8 +54,8 @@ class RecurrentLayer(Layer):
             raise self.wrong("num_output is missing")
         if not 0 <= len(bottoms) - 2 - hidden <= 1 or len(self.tops) != 1 + hidden:
             raise self.wrong(
-                f"{len(bottoms)} bottoms and {len(self.tops)} tops; expected x, cont, perhaps one input for all steps, "
-                f"and {hidden} blobs of state"
+                f"{number_of(len(bottoms), 'bottom')} and {number_of(len(self.tops), 'top')}; expected x, cont, perhaps "
+                f"one input for all steps, and {number_of(hidden, 'blob')} of state"
             )
         if len(x) < 3 or cont != x[:2]:
             raise self.wrong(f"expected steps (T, N, ...) and marks (T, N), found {show(x)} and {show(cont)}")

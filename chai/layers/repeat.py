@@ -15,6 +15,7 @@ from ..graph.params import SIZE, size, within
 from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.upsample import too_many_rows
+from ..text import number_of
 from ..util.lazy_numpy import np
 
 
@@ -31,7 +32,8 @@ class RepeatLayer(Layer):
         if tasks.find("upsample").limits(overlay) is None:
             return self.without_unit
         if len(bottoms) != 1 or len(bottoms[0]) != 4:
-            return f"{len(bottoms)} bottoms" if len(bottoms) != 1 else f"a blob of {len(bottoms[0])} axes"
+            axes = number_of(len(bottoms[0]), "axis")
+            return number_of(len(bottoms), "bottom") if len(bottoms) != 1 else f"a blob of {axes}"
         factors = self.repeats(bottoms[0])
         return factors if isinstance(factors, str) else upsample_refused(self, overlay, bottoms[0], factors)
 

@@ -15,6 +15,7 @@ from ..blob import Array, Shape, show
 from ..errors import ModelError
 from ..graph import Layer
 from ..graph.params import SIZE, choice, within
+from ..text import number_of
 from ..util.lazy_numpy import np
 from .repeat import RepeatLayer
 
@@ -52,11 +53,15 @@ class Resize(RepeatLayer):
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         shape, p = bottoms[0], self.params
         if len(p.size) != len(shape):
-            raise self.wrong(f"{len(p.size)} sizes for the {len(shape)} axes of {show(shape)}")
+            raise self.wrong(
+                f"{number_of(len(p.size), 'size')} for the {number_of(len(shape), 'axis')} of {show(shape)}"
+            )
         if p.scale and len(p.scale) != len(shape):
-            raise self.wrong(f"{len(p.scale)} scales for the {len(shape)} axes of {show(shape)}")
+            raise self.wrong(
+                f"{number_of(len(p.scale), 'scale')} for the {number_of(len(shape), 'axis')} of {show(shape)}"
+            )
         if p.coordinates == "TF_CROP_AND_RESIZE" and len(p.roi) != 2 * len(shape):
-            raise self.wrong(f"{len(p.roi)} numbers of roi; TF_CROP_AND_RESIZE needs {2 * len(shape)}")
+            raise self.wrong(f"{number_of(len(p.roi), 'number')} of roi; TF_CROP_AND_RESIZE needs {2 * len(shape)}")
         return (tuple(new or old for new, old in zip(p.size, shape)),)
 
     def repeats(self, bottom: Shape) -> tuple[int, int] | str:

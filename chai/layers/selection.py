@@ -13,6 +13,7 @@ from ..blob import Array, Shape, count, show
 from ..errors import ModelError
 from ..graph import Layer
 from ..graph.params import Filler, nested, within
+from ..text import number_of
 from ..util.lazy_numpy import np
 
 
@@ -79,7 +80,8 @@ class Filter(Layer):
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         *rest, selector = bottoms
         if len(rest) != len(self.tops):
-            raise self.wrong(f"{len(rest)} bottoms and a selector, but {len(self.tops)} tops; each bottom has its top")
+            tops = number_of(len(self.tops), "top")
+            raise self.wrong(f"{number_of(len(rest), 'bottom')} and a selector, but {tops}; each bottom has its top")
         if not selector or count(selector) != selector[0]:
             raise self.wrong(f"the selector must have one number per image, found {show(selector)}")
         for i, shape in enumerate(rest):

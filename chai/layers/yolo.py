@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from ..blob import Array, Shape, count, show
 from ..graph.params import SIZE, within
 from ..kernels.boxes import Suppression, suppress
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ._detections import DetectionLayer, around, few, rows_of, table
 from .softmax import sigmoid
@@ -43,7 +44,9 @@ class YoloLayer(DetectionLayer):
                     f"expected {p.num_box * (5 + p.num_classes)}"
                 )
             if n != bottoms[0][0]:
-                raise self.wrong(f"grids of {bottoms[0][0]} and of {n} images: {show(bottoms[0])} and {show(shape)}")
+                raise self.wrong(
+                    f"grids of {bottoms[0][0]} and of {number_of(n, 'image')}: {show(bottoms[0])} and {show(shape)}"
+                )
             scores += p.num_box * h * w * p.num_classes
         few(self, scores=scores)
         return ((1, 1, 1, 7),)
@@ -117,7 +120,7 @@ class YoloDetectionOutput(YoloLayer):
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p = self.params
         if len(p.biases) < 2 * p.num_box:
-            raise self.wrong(f"{len(p.biases)} biases for {p.num_box} boxes; expected {2 * p.num_box}")
+            raise self.wrong(f"{number_of(len(p.biases), 'bias')} for {p.num_box} boxes; expected {2 * p.num_box}")
         return super().shapes(*bottoms)
 
     def candidates(self, x: Array, i: int) -> tuple[Array, Array]:
@@ -160,7 +163,7 @@ class Yolov3DetectionOutput(YoloLayer):
         grids = p.mask_group_num
         if len(bottoms) != grids or len(p.anchors_scale) != grids:
             raise self.wrong(
-                f"{len(bottoms)} bottoms and {len(p.anchors_scale)} anchors_scale for mask_group_num {grids}"
+                f"{number_of(len(bottoms), 'bottom')} and {len(p.anchors_scale)} anchors_scale for mask_group_num {grids}"
             )
         if len(p.mask) != grids * p.num_box or max(p.mask) >= len(p.biases) // 2:
             raise self.wrong(

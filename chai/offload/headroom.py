@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from ..text import number_of
+
 IMAGES = 8  # that formats come from, where so many are given
 _MARGINS = {  # of 8 bits by scheme: images at least -> factor of their largest values
     "Xilinx": {1: 2.0, 2: 1.5, 8: 1.25, 32: 1.0},
@@ -43,8 +45,7 @@ class Basis(NamedTuple):
     @property
     def source(self) -> str:
         """Return the images and the margin in words."""
-        images = "1 image" if self.images == 1 else f"{self.images} images"
-        return images + (f" times {self.margin:g}" if self.margin > 1 else "")
+        return number_of(self.images, "image") + (f" times {self.margin:g}" if self.margin > 1 else "")
 
     def __str__(self) -> str:
         return f"{self.bits}-bit {self.scheme} formats from the largest values of {self.source}"

@@ -16,7 +16,7 @@ from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.unfold import Unfold
 from ..tasks.work import Work
-from ..text import visible
+from ..text import number_of, visible
 
 if TYPE_CHECKING:
     from ..codegen.memory_map import HostBlobs
@@ -181,7 +181,7 @@ class Schedule:
         return words
 
     def __repr__(self) -> str:
-        return f"<Schedule: {len(self.steps)} steps>"
+        return f"<Schedule: {number_of(len(self.steps), 'step')}>"
 
     def _repr_html_(self) -> str:
         """Return a table of the steps for notebooks: conversions, host layers, and segments on the overlay."""

@@ -13,6 +13,7 @@ from ..graph import Graph
 from ..graph.params import BlobShape
 from ..plugins.loading import lookup
 from ..plugins.registry import Registry
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from .constants import WHOLE, Constant, OnnxWeights, TrainedBlob
@@ -79,7 +80,7 @@ class Converter:
         size = self._sizes.get(value.name)
         if size is not None:
             if value.dims is not None and len(value.dims) != len(size):
-                what = f"input {value.name!r} has {len(value.dims)} axes, but the shape given is {show(size)}"
+                what = f"input {value.name!r} has {number_of(len(value.dims), 'axis')}, but the shape given is {show(size)}"
                 raise ModelError(f"{self.model.path}: {what}")
             return tuple(size)
         dims = (1, *value.dims[1:]) if value.dims and isinstance(value.dims[0], str) else value.dims

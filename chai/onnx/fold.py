@@ -11,6 +11,7 @@ from math import prod
 from typing import Any
 
 from ..blob import Array
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
 from .constants import TYPES
@@ -58,7 +59,7 @@ def fold(node: OnnxNode) -> list[Array] | None:
             results = function(node, *arrays)
     except (ValueError, IndexError, TypeError, OverflowError, MemoryError) as error:
         if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # the call itself failed
-            raise Refused(f"{len(arrays)} inputs, of which it takes another number") from None
+            raise Refused(f"{number_of(len(arrays), 'input')}, of which it takes another number") from None
         raise Refused(f"its constants do not fit together: {error}") from None
     return [np.asarray(result) for result in results] if isinstance(results, list) else [np.asarray(results)]
 
@@ -280,7 +281,7 @@ def pieces(node: OnnxNode, size: int) -> list[int]:
         each = ceil_div(size, max(count, 1))
         sizes = [each] * (count - 1) + [size - each * (count - 1)]
     if len(sizes) != len(node.record.outputs) or sum(sizes) != size or min(sizes) < 1:
-        raise Refused(f"pieces of {sizes} of an axis of {size} for {len(node.record.outputs)} outputs")
+        raise Refused(f"pieces of {sizes} of an axis of {size} for {number_of(len(node.record.outputs), 'output')}")
     return sizes
 
 

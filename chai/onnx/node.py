@@ -8,6 +8,7 @@ from typing import Any
 
 from ..blob import Array, Shape, show
 from ..graph.params import BlobShape
+from ..text import number_of
 from .constants import FLOATS, Constant, TrainedBlob
 from .draft import Blobs, Draft
 from .read import NodeRecord
@@ -64,7 +65,7 @@ class OnnxNode:
         """Return the number of a constant input. Raises Refused for none and for several."""
         array = self.constant(index, what)
         if array.size != 1:
-            raise Refused(f"its {what} has {array.size} numbers, expected one")
+            raise Refused(f"its {what} has {number_of(array.size, 'number')}, expected one")
         return float(array.reshape(-1)[0])
 
     def whole(self, index: int, what: str) -> list[int]:
@@ -102,7 +103,7 @@ class OnnxNode:
     def axis(self, value: int, rank: int) -> int:
         """Return an axis counted from the first."""
         if not -rank <= value < rank:
-            raise Refused(f"axis {value} is outside a blob of {rank} axes")
+            raise Refused(f"axis {value} is outside a blob of {number_of(rank, 'axis')}")
         return value % rank
 
     def only_output(self) -> None:
@@ -177,5 +178,5 @@ class OnnxNode:
         """Return the shape of the first input. Raises Refused unless it is (N, C, H, W)."""
         shape = self.shape()
         if len(shape) != 4:
-            raise Refused(f"a blob of {len(shape)} axes {show(shape)}, expected 4")
+            raise Refused(f"a blob of {number_of(len(shape), 'axis')} {show(shape)}, expected 4")
         return shape

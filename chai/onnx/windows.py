@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..blob import Shape, show
+from ..text import number_of
 from ..util.rounding import ceil_div
 from .node import OnnxNode
 from .refusal import Refused
@@ -43,7 +44,9 @@ def spans(node: OnnxNode, kernel: Sequence[int], shape: Shape) -> Geometry:
     pads = list(read("pads") or [0] * (2 * rank))
     lengths = len(shape) - 2, len(stride), len(dilation), len(pads) / 2
     if set(lengths) != {rank} or min(*kernel, *stride, *dilation) < 1:
-        raise Refused(f"strides, dilations and pads do not fit a kernel of {rank} axes over a blob {show(shape)}")
+        raise Refused(
+            f"strides, dilations and pads do not fit a kernel of {number_of(rank, 'axis')} over a blob {show(shape)}"
+        )
     before, after = pads[:rank], pads[rank:]
     auto = node.attributes.text("auto_pad", "NOTSET") or "NOTSET"
     if auto.startswith("SAME"):
@@ -66,7 +69,7 @@ def geometry(node: OnnxNode, kernel: Sequence[int], shape: Shape) -> Geometry:
     """Return the window of a node with this kernel over a blob of this shape. Raises Refused for other than 1 or 2 axes."""
     rank = len(kernel)
     if rank not in (1, 2):
-        raise Refused(f"a kernel of {rank} axes over a blob {show(shape)}; 1 or 2 axes are computed")
+        raise Refused(f"a kernel of {number_of(rank, 'axis')} over a blob {show(shape)}; 1 or 2 axes are computed")
     window = spans(node, kernel, shape)
     if rank == 2:
         return window

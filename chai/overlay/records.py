@@ -11,6 +11,7 @@ from operator import index
 
 from ..blob import Array
 from ..errors import DeviceError
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from .sections import BitField, Record
@@ -142,7 +143,7 @@ def _check_value(record: Record, field: BitField, value: int) -> None:
     low, high = field.range
     if not low <= value <= high:
         sign = "signed" if field.signed else "unsigned"
-        bits = f"{field.width} bit{'s' if field.width > 1 else ''}, {sign}"
+        bits = f"{number_of(field.width, 'bit')}, {sign}"
         raise DeviceError(f"{record.name}: {field.name} = {value} is outside {low}..{high} ({bits}): {field.about}")
     if value % field.multiple:
         raise DeviceError(f"{record.name}: {field.name} = {value:#x} is not a multiple of {field.multiple}")

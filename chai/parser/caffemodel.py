@@ -20,6 +20,7 @@ from ..errors import MissingWeights, ModelError, ParseError
 from ..graph import Graph, Layer
 from ..graph.fillers import upsampling
 from ..limits import limits
+from ..text import number_of
 from ..util.data import malloc, npy
 from ..util.files import complete, content, opened_file
 from ..util.lazy_numpy import np
@@ -203,7 +204,10 @@ def _blob(walk: Walk, at: int, end: int) -> StoredBlob:
     if any(d < 0 for d in dims):
         raise walk.bad(f"a blob of shape {show(dims)}", at)
     if prod(dims) != blob.count:
-        raise walk.bad(f"a blob of shape {show(dims)} needs {prod(dims):,} numbers, the file has {blob.count:,}", at)
+        raise walk.bad(
+            f"a blob of shape {show(dims)} needs {number_of(f'{prod(dims):,}', 'number')}, the file has {blob.count:,}",
+            at,
+        )
     return blob
 
 
@@ -298,7 +302,7 @@ def _check_blobs(layer: Layer, stored: Sequence[Shape], expected: Sequence[Shape
     """Raise ModelError unless a layer's stored blobs have the shapes that it expects, but for leading ones."""
     if len(stored) != len(expected):
         hint = "is bias_term the same in both files?" if expected else None
-        what = f"{len(stored)} blobs of weights in {path}, expected {len(expected)}"
+        what = f"{number_of(len(stored), 'blob')} of weights in {path}, expected {len(expected)}"
         raise ModelError(f"layer {layer.name!r} ({layer.type}): {what}", layer=layer.name, hint=hint)
     for i, (shape, wanted) in enumerate(zip(stored, expected)):
         if _stripped(shape) != _stripped(wanted):
@@ -309,7 +313,7 @@ def _check_blobs(layer: Layer, stored: Sequence[Shape], expected: Sequence[Shape
 
 def _without_weights(graph: Graph, missing: Sequence[Layer], weights: Stored) -> MissingWeights:
     """Return the error of layers that have no blobs in a caffemodel, with the names of layers that have some."""
-    first, rest = missing[0], f" (nor have {len(missing) - 1} more layers)" if len(missing) > 1 else ""
+    first, rest = missing[0], f" (nor have {number_of(len(missing) - 1, 'more layer')})" if len(missing) > 1 else ""
     known = list(weights.layers)
     names = ", ".join(known[:6]) + (", ..." if len(known) > 6 else "")
     hint = f"weights are found by layer name; the file has: {names}"

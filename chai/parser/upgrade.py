@@ -7,6 +7,7 @@ Values keep their positions, so an error about an upgraded layer still points in
 
 from __future__ import annotations
 
+from ..text import number_of
 from .assign import message_of
 from .message import Message, Value
 from .schema import fields
@@ -161,10 +162,13 @@ def _input_layers(net: Message) -> list[Message]:
     if shapes and dims:
         raise net.source.error("input_shape and input_dim are both given", dims[0].start, dims[0].end)
     if shapes and len(shapes) not in (1, len(names)):
-        message, at = f"{len(names)} inputs but {len(shapes)} input_shape", shapes[0]
+        message, at = f"{number_of(len(names), 'input')} but {len(shapes)} input_shape", shapes[0]
         raise net.source.error(message, at.start, at.end)
     if dims and len(dims) != 4 * len(names):
-        message, at = f"{len(names)} inputs need {4 * len(names)} input_dim, found {len(dims)}", dims[0]
+        message, at = (
+            f"{4 * len(names)} input_dim expected for {number_of(len(names), 'input')}, found {len(dims)}",
+            dims[0],
+        )
         raise net.source.error(message, at.start, at.end)
     taken = {v.value.get("name") for kind in ("layer", "layers") for v in net.values.get(kind, ())}
     own = "input" if "input" not in taken else "inputs"

@@ -18,6 +18,7 @@ from numbers import Real
 from typing import Any
 
 from ..errors import PluginError
+from ..text import number_of
 from ..util.lazy_numpy import np
 
 LARGEST = 2**53  # a whole number that float64 has exactly
@@ -92,7 +93,8 @@ def resolve(
     for what, left in (("float_args", numbers), ("string_args", texts)):
         if left and wanted:
             raise PluginError(
-                f"{what} has {len(left)} values too many, found {left[0]!r}", hint=f"arguments: {', '.join(wanted)}"
+                f"{what} has {number_of(len(left), 'value')} too many, found {left[0]!r}",
+                hint=f"arguments: {', '.join(wanted)}",
             )
     return values
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 from .. import layers
 from ..errors import PluginError
 from ..limits import limits
+from ..text import number_of
 from ..util.suggest import did_you_mean
 from .arguments import is_size
 from .definition import CustomOptions, Definition, Function, parameters, type_name
@@ -196,7 +197,9 @@ class Builder:
                 what = "its bottom" if blob in bottoms else "twice"
                 raise self._wrong(f"it returned {what} {blob!r}", "g.split(x) is a copy under another name", place)
         if len(results) != len(tops):
-            raise self._wrong(f"it returned {len(results)} blobs for {len(tops)} tops", place=place)
+            raise self._wrong(
+                f"it returned {number_of(len(results), 'blob')} for {number_of(len(tops), 'top')}", place=place
+            )
         for blob, name in zip(results, tops):
             blob.name = name
         return list(self._parts.values())
@@ -246,7 +249,7 @@ def parts_of(
         expected = f"at least {type.least}" if type.any_number else f"{type.least}"
         expected += "" if type.any_number or type.least == len(type.bottoms) else f" to {len(type.bottoms)}"
         raise PluginError(
-            f"layer {layer!r} (custom type {type.type!r}) takes {expected} bottoms ({', '.join(type.bottoms)}), "
+            f"layer {layer!r} (custom type {type.type!r}) takes {number_of(expected, 'bottom')} ({', '.join(type.bottoms)}), "
             f"found {len(bottoms)}",
             layer=layer,
             hint=f"it is composed in {type.place}",

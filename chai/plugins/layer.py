@@ -12,6 +12,7 @@ from ..blob import Array, Shape, shape_of, show
 from ..errors import PluginError
 from ..fixed import Format
 from ..graph import OutputKind
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from .definition import CustomType, Function, Implementation
@@ -121,7 +122,7 @@ class CustomLayer(Called):
                 f"its shape rule returned {shapes!r}, expected one shape per top", hint="return [(n, c, h, w)]"
             ) from None
         if len(tops) != count:
-            raise self.wrong(f"its shape rule returned {len(tops)} shapes for {count} tops")
+            raise self.wrong(f"its shape rule returned {number_of(len(tops), 'shape')} for {number_of(count, 'top')}")
         return tops
 
     # -- running

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..errors import UsageError
 from ..parser.assign import layer_message
+from ..text import number_of
 from .proto import caffe_pb2
 
 
@@ -37,7 +38,9 @@ class Function:
         self.ntop: int = self.params.pop("ntop", 1)
         self.in_place: bool = self.params.pop("in_place", False)
         if self.in_place and self.ntop != len(inputs):
-            raise UsageError(f"{type_name}: in_place with {len(inputs)} inputs and {self.ntop} tops")
+            raise UsageError(
+                f"{type_name}: in_place with {number_of(len(inputs), 'input')} and {number_of(self.ntop, 'top')}"
+            )
         self.tops = tuple(Top(self, i) for i in range(self.ntop))
 
     def to_proto(self) -> Any:

@@ -18,6 +18,7 @@ from ..graph import Graph
 from ..net import Net
 from ..passes.rewrite import rewrite
 from ..tasks.arithmetic import arithmetic
+from ..text import number_of
 from ..util.data.shelf import Shelf
 from ..util.keywords import function_of
 from ..util.lazy_numpy import np
@@ -215,7 +216,9 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
             kept, tried, plain = _search(builder, request.recipe, request.searched, progress, known)
         candidate = _built(builder, kept, plain, progress)
         costs = alone.of_layers(builder, candidate) if request.effort != "fast" else {}
-        note = f"{spelled(request.bits)}-bit {builder.scheme}, {candidate.recipe}, {observed.images} images"
+        note = (
+            f"{spelled(request.bits)}-bit {builder.scheme}, {candidate.recipe}, {number_of(observed.images, 'image')}"
+        )
         note = f"{note}, seed {request.seed}"
         if request.onnx:
             save_formats(output, files_of(request.prototxt), candidate.graph, note)

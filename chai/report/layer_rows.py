@@ -12,6 +12,7 @@ from ..blob import Shape, show
 from ..fixed import Format
 from ..graph import Graph, Layer
 from ..offload.formats import brought, given
+from ..text import number_of
 from ..util import html
 from ..util.table import Table, floored, quantity
 
@@ -162,11 +163,11 @@ def summary(net: Network, layers: Sequence[LayerRow]) -> str:
     engines = Counter(p.engine for p in layers)
     macs = total(p.macs for p in layers)
     if net.overlay is None:
-        return f"{len(layers)} layers in float32, {macs} MACs"
+        return f"{number_of(len(layers), 'layer')} in float32, {macs} MACs"
     everything = sum(p.macs or 0 for p in layers)
     share = 100 * sum(p.macs or 0 for p in layers if p.engine == "fpga") / (everything or 1)
-    host = engines["host"] + engines["custom"]
-    line = f"{engines['fpga']} layers fpga ({floored(share)} % of {macs} MACs), {host} host"
+    fpga, host = engines["fpga"], engines["host"] + engines["custom"]
+    line = f"{number_of(fpga, 'layer')} fpga ({floored(share)} % of {macs} MACs), {host} host"
     if net.trained:
         return line
     count = sum(bool(p.sum_open) for p in layers)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..blob import Array, Shape, images_of, show
 from ..errors import ChaiError, UsageError
 from ..graph import Graph, Layer
+from ..text import number_of
 from ..util.lazy_numpy import np
 from .times import Times, joined as joined_times
 
@@ -33,7 +34,8 @@ def named(graph: Graph, data: tuple[Any, ...], inputs: Mapping[str, Any]) -> dic
     if len(data) == 1 and isinstance(data[0], Mapping):
         arrays = data[0]
     elif len(data) > len(graph.inputs):
-        raise UsageError(f"{len(data)} arrays for {len(graph.inputs)} inputs: {', '.join(graph.inputs)}")
+        count = number_of(len(graph.inputs), "input")
+        raise UsageError(f"{number_of(len(data), 'array')} for {count}: {', '.join(graph.inputs)}")
     else:
         arrays = dict(zip(graph.inputs, data))
     for name in arrays.keys() & inputs.keys():
@@ -218,8 +220,8 @@ def _joined(execution: Execution, parts: Sequence[Mapping[str, Array]], count: i
             why = "depends on all images of a batch" if shapes[blob][:1] == (count,) else "has no batch axis"
             raise UsageError(
                 f"output {plan.graph.caffe_name(blob)!r} of {show(shape)} {why}: "
-                f"{count} images cannot be joined from passes of {plan.batch}",
-                hint=f"feed {plan.batch} images at a time",
+                f"{number_of(count, 'image')} cannot be joined from passes of {plan.batch}",
+                hint=f"feed {number_of(plan.batch, 'image')} at a time",
             )
     return joined
 

@@ -14,6 +14,7 @@ from ..limits import limits
 from ..parser.caffemodel import check_fit
 from ..parser.stored import Stored
 from ..passes.infer_shapes import Renewed, infer_shapes
+from ..text import number_of
 from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.log import logger
@@ -108,7 +109,7 @@ class Parameters:
         self.trained = not drawn
         if not self.trained:
             name = self.graph.name or stem(self.graph.path)
-            log.warning("%s: no caffemodel: %d layers have random weights", name, drawn)
+            log.warning("%s: no caffemodel: random weights of %s", name, number_of(drawn, "layer"))
 
     def _share(self, trained: Collection[str]) -> None:
         """Let layers have one array where the network shares a trained parameter by its name, unless the file has different ones.
@@ -155,7 +156,7 @@ class Parameters:
             return False
         for layer, arrays in self._read.items():
             if len(layer.blobs) != len(arrays):
-                raise layer.wrong(f"expected {len(arrays)} trained parameters, found {len(layer.blobs)}")
+                raise layer.wrong(f"expected {number_of(len(arrays), 'trained parameter')}, found {len(layer.blobs)}")
             for i, blob in enumerate(layer.blobs):
                 if not isinstance(blob, np.ndarray):
                     raise layer.wrong(f"blob {i} is a {type(blob).__name__}, expected an array {show(arrays[i].shape)}")

@@ -17,6 +17,7 @@ from ..overlay.host_model import placing
 from ..parser.stored import Stored
 from ..passes.cut import cut_sized
 from ..passes.infer_shapes import Renewed
+from ..text import number_of
 from ..util.data import malloc
 from ..util.log import logger
 from ..util.paths import stem
@@ -214,8 +215,8 @@ class PrototxtSource:
             more = f"; {self.basis.advice}" if self.basis.advice else ""
             (log.info if asked else log.warning)("%s brings no formats: %s%s", name, self.basis, more)
         elif signed := measuring.unsigned_dropped(plan):
-            text = "%s: overlay %s has no unsigned codes; %d blobs are signed, in steps twice as wide"
-            log.warning(text, name, plan.overlay.name, signed)
+            text = "%s: overlay %s has no unsigned codes; signed codes of %s, in steps twice as wide"
+            log.warning(text, name, plan.overlay.name, number_of(signed, "blob"))
         self._replan()
         return shown
 

@@ -14,6 +14,7 @@ from ..errors import DeviceError
 from ..overlay import Overlay
 from ..overlay.architecture import Bus, Proof
 from ..tasks import CompiledTask
+from ..text import number_of
 from ..util.lazy_numpy import np
 from .emit import ConstantPool, GemmPass, Group, MicroOps, finished, task
 from .isa import BLOCK, Alu, AluOperation, Finish, Gemm, Load, Memory, MicroOp, Store
@@ -73,7 +74,7 @@ class Blocks:
         count = self._ended(segment, memory)
         words = f"not done after {waited}"
         if segment.tasks:
-            words += f", {count} of {len(segment.tasks)} Tasks completed"
+            words += f", {count} of {number_of(len(segment.tasks), 'Task')} completed"
         hint = "the bitstream was loaded again; if it stays so, power cycle"
         if count == len(segment.tasks):
             return DeviceError(words, hint=hint)

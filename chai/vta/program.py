@@ -18,6 +18,7 @@ from ..codegen.memory_map import BOTH, FIXED, MARKS, OUTPUT, PROGRAM, REGION, RE
 from ..errors import DeviceError
 from ..overlay import Overlay
 from ..tasks import Task
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from .checks import Area, Checked, Machine, checked
@@ -197,7 +198,9 @@ def restored(
     program = decode(listed, machine.encoding)
     ends = [*accumulate(counts)]
     if not program or len(counts) != len(tasks) or min(counts, default=0) < 0 or ends[-1:] > [len(program)]:
-        raise DeviceError(f"{len(program)} instructions are not those of {len(tasks)} Tasks of {[*counts][:8]}")
+        raise DeviceError(
+            f"{len(program)} instructions are not those of {number_of(len(tasks), 'Task')} of {[*counts][:8]}"
+        )
     sizes = _sizes(len(constants) + len(listed), laid, tasks)
     parts = [(0, constants)] if len(constants) else []
     return VtaSegment(overlay, machine, tuple(tasks), shapes, laid, [*_unlinked(program, sizes)], ends, parts)

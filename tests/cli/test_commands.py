@@ -371,7 +371,7 @@ def test_labels_that_do_not_fit_the_classes_are_named(chai_command: Any, tmp_pat
     shape = chai.Net("digits").shapes["data"]
     np.save(tmp_path / "image.npy", np.zeros(shape, np.float32) if shape != image.shape else image)
     for lines, words in (
-        (["zero"], "has 1 labels, prob has 10 classes: classes without a label are shown by number"),
+        (["zero"], "has 1 label, prob has 10 classes: classes without a label are shown by number"),
         ([*"0123456789x"], "has 11 labels, prob has 10 classes: they may belong to other classes"),
         ([*"0123456789"], None),
         ([*"0123456789", "", ""], None),

@@ -47,7 +47,7 @@ def test_the_digits(chai_command, tmp_path: Path) -> None:  # type: ignore[no-un
     assert re.search(r"cost \S+ on 24 calibration images, \S+ with plain maxima", text)
     assert "prob: top-1 agreement 24/24 (100.0 %)" in text and "cost most: " in text
     assert done.stderr.splitlines()[-4:-2] == ["wrote q.html", "wrote q.prototxt and q.caffemodel"]
-    assert re.match(r"a CHaiDNN board cannot read it: \d+ blobs have unsigned codes", done.stderr.splitlines()[-2])
+    assert re.match(r"a CHaiDNN board cannot read it: unsigned codes of \d+ blobs", done.stderr.splitlines()[-2])
     assert done.stderr.splitlines()[-1].startswith("next: chai check q.prototxt q.caffemodel")
     page = Page((tmp_path / "q.html").read_text())
     content = checked(json.loads(page.data), "chai.quantize/2")

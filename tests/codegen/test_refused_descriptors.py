@@ -134,7 +134,7 @@ def test_descriptors_that_lead_elsewhere() -> None:
         replace(case, address=elsewhere).decode(descriptor, constants)
     with pytest.raises(DeviceError, match="blob 'in' has no address"):
         replace(case, address={"out": case.address["out"]}).decode(descriptor, constants)
-    with pytest.raises(DeviceError, match="a conv reads 1 blobs, found in, in"):
+    with pytest.raises(DeviceError, match="a conv reads 1 blob, found in, in"):
         replace(case, task=replace(case.task, inputs=("in", "in"))).decode(descriptor, constants)
     damaged = bytearray(constants)
     damaged[23] = 1  # the 24th output channel of the first word: there are two

@@ -90,7 +90,7 @@ def test_lrn_of_vectors(network: Make) -> None:
         ("float_args: 4", (2, 3, 5, 7), "local_size 4 is even"),
         ('string_args: "WITHIN"', (2, 3, 5, 7), "norm_region 'WITHIN'"),
         ('string_args: "WITHIN_CHANNEL"', (2, 3), "2 axes"),
-        ("", (3,), "1 axes"),
+        ("", (3,), "1 axis"),
     ],
 )
 def test_lrn_refuses(network: Make, fields: str, shape: tuple[int, ...], words: str) -> None:

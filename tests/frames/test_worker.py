@@ -166,7 +166,7 @@ FRAME = f"import struct\nframe = struct.pack('{HEADER.format}', 3, 2, 0.5) + byt
             f"{FRAME}os.write(1, frame * 2); os.kill(os.getpid(), 11)",
             "after 2 frames: the process that reads it ended by SIGSEGV",
         ),
-        (f"{FRAME}os.write(1, frame + frame[:20])", "after 1 frames: the process that reads it ended with exit code 0"),
+        (f"{FRAME}os.write(1, frame + frame[:20])", "after 1 frame: the process that reads it ended with exit code 0"),
         (
             f"import struct\nos.write(1, struct.pack('{HEADER.format}', 1 << 20, 1 << 20, 0))",
             "exceeds the limit frame_pixels",
@@ -195,7 +195,7 @@ def test_a_process_that_hangs(tmp_path: Path, child: Any, monkeypatch: pytest.Mo
     (tmp_path / "a.mp4").write_bytes(b"1234")
     seen = []
     before = Leftovers()
-    with pytest.raises(ParseError, match="after 1 frames: there was no frame for 1 s, the limit frame_seconds"):
+    with pytest.raises(ParseError, match="after 1 frame: there was no frame for 1 s, the limit frame_seconds"):
         for frame in source(tmp_path / "a.mp4").frames(Stop()):
             seen.append(frame)  # noqa: PERF402
     np.testing.assert_array_equal(seen[0].data, np.arange(18, dtype=np.uint8).reshape(2, 3, 3))

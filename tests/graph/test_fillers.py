@@ -17,7 +17,7 @@ def test_random_weights_are_the_same_on_every_run_and_said_so(caplog: pytest.Log
     x = np.random.default_rng(0).standard_normal((1, 1, 28, 28))
     with caplog.at_level(logging.WARNING, "chai"):
         first = chai.Net("lenet", device="float").forward(x)["prob"]
-    assert [r.message for r in caplog.records] == ["LeNet: no caffemodel: 4 layers have random weights"]
+    assert [r.message for r in caplog.records] == ["LeNet: no caffemodel: random weights of 4 layers"]
     assert np.array_equal(first, chai.Net("lenet", device="float").forward(x)["prob"])
     assert first.std() > 0
 

@@ -125,7 +125,7 @@ def test_a_file_that_ends_early_is_refused_as_ever(tmp_path: Path) -> None:
     for fast in (False, True):
         with pytest.raises(chai.ParseError, match="this is no readable image"):
             files.picture(tmp_path / "x.jpg", Preprocess(fast_decode=fast), SHAPE)
-    with pytest.raises(UsageError, match="a gray image has 1 channels"):
+    with pytest.raises(UsageError, match="a gray image has 1 channel"):
         files.picture(tmp_path / "x.jpg", Preprocess(fast_decode=True, channels="gray"), SHAPE)
 
 

@@ -301,7 +301,7 @@ def test_what_is_no_batch_of_pictures(tmp_path: Path, array: Any, words: str, hi
     [
         (Preprocess(mean=(1.0, 2.0)), "the mean is 2; expected 3 numbers"),
         (Preprocess(mean=IMAGE[:, :4]), "the mean is 3x4x9"),
-        (Preprocess(channels="gray"), "a gray image has 1 channels, the input blob is 2x3x5x7"),
+        (Preprocess(channels="gray"), "a gray image has 1 channel, the input blob is 2x3x5x7"),
     ],
 )
 def test_a_preprocess_of_another_network(tmp_path: Path, device: str, how: Preprocess, words: str) -> None:

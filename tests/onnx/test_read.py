@@ -175,7 +175,7 @@ def test_names_of_several_tensors_or_inputs() -> None:
         (node("Transpose", ["x"], ["y"], "probe", perm=[1, 0]), r"perm \[1, 0\] does not name each of 4 axes once"),
         (node("Conv", ["x", "w"], ["y"], "probe", kernel_shape=[1, 1]), "kernel_shape of 1x1, but weights of 4x3x3x3"),
         (node("Relu", [], ["y"], "probe"), "0 inputs, of which it takes another number"),
-        (node("Add", ["w"], ["y"], "probe"), "1 inputs, of which it takes another number"),
+        (node("Add", ["w"], ["y"], "probe"), "1 input, of which it takes another number"),
     ],
 )
 def test_nodes_that_contradict_themselves(odd: bytes, reason: str) -> None:

@@ -189,7 +189,7 @@ def test_an_empty_blob_is_refused_or_empty(tmp_path: Path) -> None:
         (shape(2, 3) + floats(1, 2), "a blob of shape 2x3 needs 6 numbers, the file has 2"),
         (shape(2) + floats(1, 2, 3), "a blob of shape 2 needs 2 numbers, the file has 3"),
         (shape(2, 3), "needs 6 numbers, the file has 0"),
-        (floats(1, 2), "needs 1 numbers, the file has 2"),
+        (floats(1, 2), "needs 1 number, the file has 2"),
         (shape(0) + floats(1), "needs 0 numbers, the file has 1"),
         (shape(-1) + floats(1), "a blob of shape -1"),
         (shape(-1, -1) + floats(1), "a blob of shape -1x-1"),

@@ -334,8 +334,8 @@ def test_several_inputs() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ('input: "a" input_dim: [1, 2, 3]', "1 inputs need 4 input_dim, found 3"),
-        ('input: "a" input_dim: [1, 2, 3, 4, 5]', "1 inputs need 4 input_dim, found 5"),
+        ('input: "a" input_dim: [1, 2, 3]', "4 input_dim expected for 1 input, found 3"),
+        ('input: "a" input_dim: [1, 2, 3, 4, 5]', "4 input_dim expected for 1 input, found 5"),
         ('input: ["a", "b", "c"] input_shape { } input_shape { }', "3 inputs but 2 input_shape"),
         ('input: "a" input_shape { } input_dim: 1', "input_shape and input_dim are both given"),
     ],

@@ -43,7 +43,7 @@ def test_a_shared_slope_may_be_stored_with_or_without_axes(tmp_path: Path) -> No
         ([(2, 3, 1, 1), (2, 1)], "its weights (blob 1) are 2x1 in", "num_output, kernel_size and group"),
         ([(3, 2, 1, 1), (2,)], "expected 2x3x1x1", "num_output, kernel_size and group"),
         ([(2, 3, 1, 1), (0,)], "its weights (blob 1) are 0 in", "num_output"),
-        ([(2, 3, 1, 1)], "1 blobs of weights in", "is bias_term the same in both files?"),
+        ([(2, 3, 1, 1)], "1 blob of weights in", "is bias_term the same in both files?"),
         ([(2, 3, 1, 1), (2,), (2,)], "3 blobs of weights in", "is bias_term the same in both files?"),
     ],
 )
@@ -61,7 +61,7 @@ def test_weights_that_do_not_fit(tmp_path: Path, blobs: list[tuple[int, ...]], w
 
 def test_weights_for_a_layer_that_has_none(tmp_path: Path) -> None:
     network = DATA + layer("c", "ReLU", "data", "c")
-    with pytest.raises(ModelError, match=r"1 blobs of weights in .*, expected 0"):
+    with pytest.raises(ModelError, match=r"1 blob of weights in .*, expected 0"):
         fit(tmp_path, network, WEIGHT)
 
 

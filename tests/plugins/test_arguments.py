@@ -66,7 +66,7 @@ def test_values(tmp_path: Path, args: dict[str, Any], fields: str, expected: dic
         ({"anchors": tuple}, flagged(), "argument 'anchors' (tuple) is missing", "float_args"),
         ({"k": 1}, flagged(floats=[2.5]), "argument 'k': expected a whole number, found 2.5", None),
         ({"k": 1}, flagged(floats=[2, 3, 4]), "float_args has 2 values too many, found 3.0", "arguments: k"),
-        ({"k": 1}, flagged(strings=["a"]), "string_args has 1 values too many, found 'a'", "arguments: k"),
+        ({"k": 1}, flagged(strings=["a"]), "string_args has 1 value too many, found 'a'", "arguments: k"),
         ({"pool": 1}, flagged() + OWN, "argument 'pool': expected a whole number, found 'AVE'", None),
         ({"name": 0.5}, flagged() + FOREIGN, "argument 'name': expected a number, found 'voc'", None),
         ({"name": False}, flagged() + FOREIGN, "argument 'name': expected true or false, found 'voc'", None),

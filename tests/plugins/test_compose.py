@@ -235,7 +235,7 @@ def test_arguments_by_name_from_any_message(tmp_path: Path) -> None:
     assert np.array_equal(net.forward(data)["y"], 2 * data)
     message = 'xcustom_param { float_args: [5, 3, 11, 13] string_args: "MAX" }'
     args = composed("mine", args=message)
-    with pytest.raises(chai.PluginError, match="float_args has 1 values too many"):
+    with pytest.raises(chai.PluginError, match="float_args has 1 value too many"):
         REGISTRY.types["mine"].args.pop("rest")  # type: ignore[attr-defined]
         untrained(tmp_path, args)
 
@@ -496,7 +496,7 @@ REFUSED: dict[str, tuple[Any, str]] = {
     "nothing": (lambda g, x: None, r"failed at .*:\d+: it returned None, expected a blob"),
     "bottom again": (lambda g, x: x, r"failed at .*:\d+: it returned its bottom"),
     "twice": (lambda g, x: (lambda y: (y, y))(g.relu(x)), r"failed at .*:\d+: it returned twice"),
-    "tops": (lambda g, x: (g.relu(x), g.relu(x)), r"failed at .*:\d+: it returned 2 blobs for 1 tops"),
+    "tops": (lambda g, x: (g.relu(x), g.relu(x)), r"failed at .*:\d+: it returned 2 blobs for 1 top"),
     "name": (lambda g, x: g.relu(g.relu(x, name="r"), name="r"), r"failed at .*:\d+: two parts are called 'r'"),
     "ntop": (lambda g, x: g.slice(x, ntop=-1), r"failed at .*:\d+: ntop=-1: expected the number of tops"),
     "blobs": (lambda g, x: g.relu(x, blobs=(-1,)), r"failed at .*:\d+: blobs=\(-1,\): expected indices from 0"),
@@ -563,7 +563,7 @@ def test_a_composed_layer_is_one_layer_for_run_layer(tmp_path: Path) -> None:
     net.forward(x)
     assert all(np.array_equal(top, net.blobs[blob]) for blob, top in chai.run_layer(net, "mine").items())
     assert np.array_equal(chai.run_layer(net, "mine/tanh")["mine/tanh"], net.blobs["mine/tanh"])
-    with pytest.raises(chai.UsageError, match="layer 'mine' has 2 bottoms, found 1 arrays"):
+    with pytest.raises(chai.UsageError, match="layer 'mine' has 2 bottoms, found 1 array"):
         chai.run_layer(net, "mine", [x])
     with pytest.raises(chai.UsageError, match="there is no layer 'mime'") as caught:
         chai.run_layer(net, "mime")

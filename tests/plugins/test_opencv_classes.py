@@ -275,7 +275,7 @@ def test_a_registered_class_replaces_a_built_in_until_it_is_unregistered(
         ("[inputs[0]]", "[inputs[0], inputs[0]]", r"it returned 2x3x5x7 of float32, 2x3x5x7 of float32; expected"),
         ("[inputs[0]]", "[inputs[0][:, :1]]", "it returned 2x1x5x7 of float32; expected"),
         ("[inputs[0]]", "1 / 0", "ZeroDivisionError: division by zero"),
-        ("[inputs[0], inputs[0]]", "inputs", "its shape rule returned 2 shapes for 1 tops"),
+        ("[inputs[0], inputs[0]]", "inputs", "its shape rule returned 2 shapes for 1 top"),
         ("nothing", "inputs", "NameError: name 'nothing' is not defined"),
         ("3", "inputs", "its shape rule returned 3, expected one shape per top"),
     ],

@@ -61,7 +61,7 @@ def test_one_array_is_one_bottom(tmp_path: Path) -> None:
     net = make(tmp_path)
     assert np.array_equal(chai.run_layer(net, "last", DATA[:1])["y"], np.abs(DATA[:1]))
     for alone in (DATA[:2], 3):
-        with pytest.raises(chai.UsageError, match="layer 'mine' has 2 bottoms, found 1 arrays"):
+        with pytest.raises(chai.UsageError, match="layer 'mine' has 2 bottoms, found 1 array"):
             chai.run_layer(net, "mine", alone)  # type: ignore[arg-type]
 
 
@@ -136,7 +136,7 @@ def test_what_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(chai.UsageError, match="were not kept") as caught:
         chai.run_layer(net, "mine")
     assert "kept: " in caught.value.hint and "y 2x4x5x7" in caught.value.hint
-    with pytest.raises(chai.UsageError, match="layer 'mine' has 2 bottoms, found 1 arrays"):
+    with pytest.raises(chai.UsageError, match="layer 'mine' has 2 bottoms, found 1 array"):
         chai.run_layer(net, "mine", [DATA])
     with pytest.raises(chai.ShapeError, match="layer 'first'"):
         chai.run_layer(net, "first", [DATA[0]])

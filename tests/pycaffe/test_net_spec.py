@@ -196,7 +196,7 @@ def test_wrong_parameters_are_named(params: dict[str, Any], expected: str) -> No
 
 def test_in_place_needs_as_many_tops_as_bottoms() -> None:
     data = L.Input(shape={"dim": [1]})
-    with pytest.raises(chai.UsageError, match="in_place with 2 inputs and 1 tops"):
+    with pytest.raises(chai.UsageError, match="in_place with 2 inputs and 1 top"):
         L.Eltwise(data, data, in_place=True)
 
 

@@ -123,7 +123,7 @@ def test_one_program_without_times_makes_the_segment_whole(tmp_path: Path, monke
 
 def test_times_that_are_not_one_per_task_are_no_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     net, _ = timed(tmp_path, monkeypatch, lambda _: [1.5])
-    with pytest.raises(DeviceError, match="timed 1 Tasks of"):
+    with pytest.raises(DeviceError, match="timed 1 Task of"):
         net.forward(X)
 
 

@@ -272,7 +272,7 @@ def test_a_file_with_unsigned_codes_is_signed(tmp_path: Path, caplog: pytest.Log
         out = net.forward(images)["p"]
         formats = {(f.unsigned, f.value) for blob, f in net.offload.plan.formats.items() if blob != "data"}
         outcomes.append(
-            (formats, sum("no unsigned codes; 1 blobs are signed" in r.message for r in caplog.records), out)
+            (formats, sum("no unsigned codes; signed codes of 1 blob" in r.message for r in caplog.records), out)
         )
     assert outcomes[0][:2] == outcomes[1][:2] == ({(False, 4)}, 1)
     assert outcomes[2][:2] == ({(True, 5)}, 0)

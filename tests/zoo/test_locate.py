@@ -145,7 +145,7 @@ def test_random_weights_may_be_asked_for_all_the_same(here: Path, capsys: pytest
     shutil.copy(NET.with_name("lenet.prototxt"), "net.prototxt")
     Path("net.caffemodel").touch()
     assert main(["run", "net.prototxt", "--random-weights", "-i", str(IMAGE)]) == 0
-    assert "layers have random weights" in capsys.readouterr().err
+    assert "random weights of" in capsys.readouterr().err
 
 
 def test_a_quantised_network_runs_by_its_prototxt_alone(here: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from ...blob import Array
 from ...errors import ChaiError, ParseError, UsageError
 from ...limits import limits
+from ...text import number_of
 from ...util.files import opened_file
 from ...util.interpreter import THREAD_LIMITS, command, ending
 from ...util.lazy_numpy import np
@@ -107,4 +108,4 @@ class _VideoProcess:
             raise self._wrong(str(answer["error"])[:500])
 
     def _wrong(self, words: str) -> ChaiError:
-        return ParseError(f"after {self.count} frames: {words}", path=self.name)
+        return ParseError(f"after {number_of(self.count, 'frame')}: {words}", path=self.name)

@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from ...blob import Array
+from ...text import number_of
 from ...util.lazy_numpy import np
 from ..constants import unchanged
 from ..node import OnnxNode
@@ -99,7 +100,9 @@ def power(node: OnnxNode) -> None:
 def pow(node: OnnxNode) -> None:
     exponent = node.constant(1, "exponent")
     if exponent.size != 1 or exponent.ndim > len(node.shape()):
-        raise Refused(f"an exponent of {exponent.size} numbers of shape {list(exponent.shape)}, expected one number")
+        raise Refused(
+            f"an exponent of {number_of(exponent.size, 'number')} of shape {list(exponent.shape)}, expected one number"
+        )
     power = float(exponent.reshape(-1)[0])
     if node.inputs[0] in node.draft.integers and not (power >= 0 and power.is_integer()):
         raise Refused(f"whole numbers to the power of {power:g}, of which ONNX keeps the whole part")

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...blob import show
+from ...text import number_of
 from ...util.lazy_numpy import np
 from ..constants import TrainedBlob
 from ..node import OnnxNode
@@ -71,7 +72,7 @@ def _opened(node: OnnxNode) -> tuple[Geometry, list[TrainedBlob], str]:
     weights = node.trained(1, "weights")
     blobs = [weights, *([node.trained(2, "bias")] if node.has(2) else [])]
     if len(weights.shape) < 3:
-        raise Refused(f"weights of {len(weights.shape)} axes")
+        raise Refused(f"weights of {number_of(len(weights.shape), 'axis')}")
     if (kernel := node.attributes.integers("kernel_shape") or weights.shape[2:]) != weights.shape[2:]:
         raise Refused(f"a kernel_shape of {show(kernel)}, but weights of {show(weights.shape)}")
     auto = node.attributes.text("auto_pad").startswith("SAME") and node.operator == "ConvTranspose"

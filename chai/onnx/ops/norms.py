@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from ...graph.params import BlobShape
+from ...text import number_of
 from ...util.lazy_numpy import np
 from ..node import OnnxNode
 from ..refusal import Refused
@@ -65,7 +66,7 @@ def _scaled(node: OnnxNode, blob: str, axis: int) -> None:
 def group_normalization(node: OnnxNode) -> None:
     shape = node.shape()
     if len(shape) < 3:
-        raise Refused(f"a blob of {len(shape)} axes")
+        raise Refused(f"a blob of {number_of(len(shape), 'axis')}")
     n, c, *size = shape
     groups = c if node.operator == "InstanceNormalization" else node.attributes.integer("num_groups", 1)
     if groups < 1 or c % groups:

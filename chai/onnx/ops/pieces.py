@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...text import number_of
 from ...util.lazy_numpy import np
 from ...util.rounding import ceil_div
 from ..fold import pieces, slices, taken
@@ -130,7 +131,7 @@ def pad(node: OnnxNode) -> None:
     if (steps := node.draft.steps.get(node.inputs[0])) is not None:  # it is a code
         value = (value - float(steps.zero[0])) * float(steps.scale[0])
     if len(pads) != 2 * len(axes):
-        raise Refused(f"{len(pads)} pads for {len(axes)} axes")
+        raise Refused(f"{number_of(len(pads), 'pad')} for {number_of(len(axes), 'axis')}")
     blob, paddings = node.input(), [0] * (2 * len(shape))
     for i, axis in enumerate(axes):
         before, after = pads[i], pads[i + len(axes)]

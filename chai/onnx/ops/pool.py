@@ -7,6 +7,7 @@ from math import prod
 from typing import Any
 
 from ...blob import Array, count
+from ...text import number_of
 from ...util.lazy_numpy import np
 from ...util.rounding import ceil_div
 from ..constants import Constant, TrainedBlob
@@ -125,7 +126,7 @@ def whole_map(node: OnnxNode, kind: str, keep: bool = True) -> None:
     """Pool over all axes after the channels; they stay as 1 if ``keep``."""
     shape = node.shape()
     if len(shape) < 3:
-        raise Refused(f"a blob of {len(shape)} axes has no map")
+        raise Refused(f"a blob of {number_of(len(shape), 'axis')} has no map")
     (n, c, *_), size, blob = shape, shape[2:], node.input()
     if len(shape) == 4 and keep:
         node.result("Pooling", blob, pool=kind, global_pooling=True)

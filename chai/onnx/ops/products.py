@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ...blob import Array, count
+from ...text import number_of
 from ...util.lazy_numpy import np
 from ..constants import TrainedBlob
 from ..node import OnnxNode
@@ -14,7 +15,7 @@ from . import operator
 def gemm(node: OnnxNode) -> None:
     attributes = node.attributes
     if len(node.shape(0)) != 2:
-        raise Refused(f"a first input of {len(node.shape(0))} axes, expected 2")
+        raise Refused(f"a first input of {number_of(len(node.shape(0)), 'axis')}, expected 2")
     alpha, beta = attributes.number("alpha", 1.0), attributes.number("beta", 1.0)
     bottom = node.part("Permute", node.input(), order=(1, 0)) if attributes.integer("transA", 0) else node.input()
     if not node.is_constant(1) or (node.has(2) and not _per_output(node)):
@@ -22,7 +23,7 @@ def gemm(node: OnnxNode) -> None:
         return
     weights = node.trained(1, "second input")
     if len(weights.shape) != 2:
-        raise Refused(f"a second input of {len(weights.shape)} axes, expected 2")
+        raise Refused(f"a second input of {number_of(len(weights.shape), 'axis')}, expected 2")
     rows = weights if attributes.integer("transB", 0) else _transposed(weights)
     blobs = [rows if alpha == 1 else rows.then(rows.shape, lambda array: array * np.float32(alpha))]
     if node.has(2):

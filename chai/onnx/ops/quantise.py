@@ -5,6 +5,7 @@ Both change no number of the network in float32: an overlay computes with the co
 
 from __future__ import annotations
 
+from ...text import number_of
 from ...util.lazy_numpy import np
 from ..codes import BOUNDS, STORED, CodeSteps, DecodedTensor
 from ..constants import FLOATS, Constant, type_name
@@ -79,6 +80,6 @@ def _steps(node: OnnxNode, dtype: str) -> CodeSteps:
     if scale.size > 1:
         axis = node.axis(node.attributes.integer("axis", 1), rank)
         if node.shape()[axis] != scale.size:
-            raise Refused(f"{scale.size} scales for an axis of {node.shape()[axis]}")
+            raise Refused(f"{number_of(scale.size, 'scale')} for an axis of {node.shape()[axis]}")
     zeros = np.broadcast_to(zero.reshape(-1), scale.reshape(-1).shape).astype(np.int64)
     return CodeSteps(dtype, scale.reshape(-1), zeros, axis)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import floor, inf
 from typing import Any
 
+from ...text import number_of
 from ...util.lazy_numpy import np
 from ..node import OnnxNode
 from ..refusal import Refused
@@ -67,7 +68,7 @@ def _rules(node: OnnxNode, axes: list[int], scales: list[float]) -> dict[str, An
     if rule == "tf_crop_and_resize":
         corners = [float(v) for v in node.constant(1, "roi").reshape(-1)]
         if len(corners) != 2 * len(axes):
-            raise Refused(f"{len(corners)} numbers of roi for {len(axes)} axes")
+            raise Refused(f"{number_of(len(corners), 'number')} of roi for {number_of(len(axes), 'axis')}")
         roi = [0.0] * rank + [1.0] * rank
         for i, axis in enumerate(axes):
             roi[axis], roi[rank + axis] = corners[i], corners[i + len(axes)]
@@ -93,7 +94,7 @@ def _sizes(node: OnnxNode, axes: list[int]) -> list[int] | None:
 def _spread(values: Any, axes: list[int], default: list[Any], what: str) -> list[Any]:
     """Return ``default`` with the values of some axes."""
     if len(values) != len(axes) or not all(0 < value < inf for value in values):
-        raise Refused(f"{what} {list(values)} for {len(axes)} axes")
+        raise Refused(f"{what} {list(values)} for {number_of(len(axes), 'axis')}")
     for axis, value in zip(axes, values):
         default[axis] = value
     return default

@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import prod
 
 from ...graph.params import BlobShape
+from ...text import number_of
 from ..constants import FLOATS, WHOLE, type_name
 from ..fold import flat_axis, reshape_target, squeezed, unsqueezed
 from ..node import OnnxNode
@@ -108,7 +109,7 @@ def transpose(node: OnnxNode) -> None:
     axes = range(len(node.shape()))
     order = tuple(node.attributes.integers("perm") or reversed(axes))
     if sorted(order) != [*axes]:
-        raise Refused(f"perm {list(order)} does not name each of {len(axes)} axes once")
+        raise Refused(f"perm {list(order)} does not name each of {number_of(len(axes), 'axis')} once")
     if order == tuple(axes):
         node.same(node.input())
     else:
@@ -126,7 +127,7 @@ def focus(node: OnnxNode) -> None:
     """Put the four pixels of each square into blocks of channels, column by column: what YOLOv5 begins with."""
     shape = node.spatial() if node.attributes.integer("negative", 0) else node.shape()
     if len(shape) < 4:
-        raise Refused(f"a blob of {len(shape)} axes, of which the third and the fourth are cut")
+        raise Refused(f"a blob of {number_of(len(shape), 'axis')}, of which the third and the fourth are cut")
     n, c, h, w, *rest = shape
     if h % 2 or w % 2:
         raise Refused(f"every second pixel of a map of {h}x{w}, of which four make no whole one")

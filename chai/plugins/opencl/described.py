@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...errors import PluginError
 from ...limits import limits
+from ...text import number_of
 from ...util.lazy_numpy import np
 from ..definition import Arity, CustomOptions, CustomType
 from ..registry import Registry
@@ -73,7 +74,7 @@ class DescriptionPlanner(Planner):
         super().__init__(description.place, layer, x)
         has, writes = len(self.shapes["output"]), description.tops
         if has != writes:
-            raise self.wrong(f"its kernels write {writes} tops, the layer has {has}")
+            raise self.wrong(f"its kernels write {number_of(writes, 'top')}, the layer has {has}")
         self.parts = [(stage, *self._part(stage)) for stage in description.stages]
         self.source = "\n".join(source for *_, source in self.parts)
 
@@ -93,8 +94,8 @@ class DescriptionPlanner(Planner):
         """Return the global and local work sizes of a stage, and its source."""
         for port in (stage.work.port, *(b.port for b in stage.bindings if isinstance(b, (Tensor, Size, Buffer)))):
             if port not in self.dims:
-                blobs, count = "bottom" if port.side == "input" else "top", len(self.shapes[port.side])
-                what = f"{port.side} {port.number} of its kernel: the layer has {count} {blobs}{'s' * (count != 1)}"
+                blob, count = "bottom" if port.side == "input" else "top", len(self.shapes[port.side])
+                what = f"{port.side} {port.number} of its kernel: the layer has {number_of(count, blob)}"
                 raise self.wrong(what, place=stage.place)
         dims = self.dims[stage.work.port]
         sizes = tuple(self._positive("global", formula, dims, stage) for formula in stage.work.sizes)
@@ -155,6 +156,6 @@ class DescriptionPlanner(Planner):
             return self.blob(plan, binding.port, DIMS if binding.format == "ANY" else binding.format)
         blobs = self.x.custom_float_params
         if binding.blob >= len(blobs):
-            what = f"{binding.name}: the layer has {len(blobs)} trained parameters"
+            what = f"{binding.name}: the layer has {number_of(len(blobs), 'trained parameter')}"
             raise self.wrong(what, "was its caffemodel loaded?", stage.place)
         return plan.constant(blobs[binding.blob])

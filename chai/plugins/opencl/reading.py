@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from ...errors import ParseError
 from ...limits import limits
+from ...text import number_of
 from ...util.files import content, decoded
 from ...util.suggest import did_you_mean
 from . import document
@@ -280,7 +281,9 @@ def _by_index(layer: Element, signature: tuple[KernelParameter, ...]) -> tuple[B
         if index in bindings:
             raise element.error(f"arg-index {index} is bound twice", "arg-index")
         if index >= len(signature):
-            raise element.error(f"arg-index {index}: the kernel has {len(signature)} parameters", "arg-index")
+            raise element.error(
+                f"arg-index {index}: the kernel has {number_of(len(signature), 'parameter')}", "arg-index"
+            )
         bindings[index] = _trained(element, "name") if element.name == "Data" else _tensor(element)
         _agree(element, "arg-index", signature[index], bindings[index])
     for index, parameter in enumerate(signature):
@@ -392,7 +395,7 @@ def _formulas(element: Element, attribute: str, default: str) -> tuple[Formula, 
         return ()
     parts = text.split(",")
     if len(parts) > 3:
-        raise element.error(f"{attribute}: {len(parts)} sizes, expected at most 3", attribute)
+        raise element.error(f"{attribute}: {number_of(len(parts), 'size')}, expected at most 3", attribute)
     starts = [sum(len(p) + 1 for p in parts[:i]) for i in range(len(parts))]
     return tuple(_formula(element, attribute, start, part) for start, part in zip(starts, parts))
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from ...blob import Shape
 from ...errors import PluginError
+from ...text import number_of
 from ...util.lazy_numpy import np
 from . import half
 from .description import Define, Port, Stage, Tensor
@@ -21,7 +22,7 @@ _HARMLESS = re.compile(r"[\w.,+\- ]*", re.ASCII)  # numbers and names: no calls,
 def dims(shape: Shape) -> Sizes:
     """Return the sizes of a blob; axes that it does not have are 1. Raises ValueError for more than four axes."""
     if len(shape) > len(DIMS):
-        raise ValueError(f"a blob of {len(shape)} axes, OpenCL layers take at most 4")
+        raise ValueError(f"a blob of {number_of(len(shape), 'axis')}, OpenCL layers take at most 4")
     return dict(zip(DIMS, (*shape, *(1,) * (len(DIMS) - len(shape)))))
 
 

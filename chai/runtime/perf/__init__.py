@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ...blob import Shape
 from ...errors import UsageError
-from ...text import csv_cell, tell, visible
+from ...text import csv_cell, number_of, tell, visible
 from ...util import html
 from ...util.files import complete
 from ...util.log import logger
@@ -225,7 +225,7 @@ class PerfInfo(Times):
         line = f"wall {self.wall_ms:.3f} ms"
         if self.passes:
             _, least, p90 = spread([p.wall_ms for p in self.passes])
-            line += f" (median of {len(self.passes)} passes, min {least:.3f}, p90 {p90:.3f})"
+            line += f" (median of {number_of(len(self.passes), 'pass')}, min {least:.3f}, p90 {p90:.3f})"
         line += f"   batch {self.batch}   {self.ms_per_image:.3f} ms/image   {self.images_per_second:.2f} images/second"
         if (overlay := self.emulation) is not None and overlay.images_per_second:
             line += f" on this machine, {overlay.images_per_second:.2f} modelled on the overlay alone"
@@ -238,7 +238,7 @@ class PerfInfo(Times):
         return line
 
     def __repr__(self) -> str:
-        return f"<PerfInfo: {len(self.steps)} steps, {self.throughput()}>"
+        return f"<PerfInfo: {number_of(len(self.steps), 'step')}, {self.throughput()}>"
 
     def __str__(self) -> str:
         return "\n\n".join([*(plain(t.head, t.rows, t.align) for t in self.tables()), self.throughput()])

@@ -14,6 +14,7 @@ from ...graph import Layer
 from ...kernels.native import Link, NativeLayer
 from ...offload.schedule import DeviceStep, Pack, Schedule
 from ...tasks import Task
+from ...text import number_of
 from ...util.lazy_numpy import np
 from ..dump import dump
 from ..slot import Slot, StepBlobs
@@ -57,7 +58,7 @@ class DeviceSegment(PreparedStep):
             return RunTimes(self.whole, (whole,), at, [sum(known) if len(known) == len(device) else None])
         times = [ms for run in runs for ms in run.tasks or ()]
         if len(times) != len(self.step.tasks):
-            raise DeviceError(f"the device timed {len(times)} Tasks of {len(self.step.tasks)}")
+            raise DeviceError(f"the device timed {number_of(len(times), 'Task')} of {len(self.step.tasks)}")
         return RunTimes(self.rows, times, at, device if len(device) == len(times) else None)
 
     def _run(self, use: StepBlobs, codes: dict[str, Array]) -> tuple[list[Ran], float]:

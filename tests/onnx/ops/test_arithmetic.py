@@ -96,7 +96,7 @@ def test_what_is_refused() -> None:
         with pytest.raises(UnsupportedNodes, match=reason):
             one("Div", X, constant)
     with pytest.raises(
-        UnsupportedNodes, match=r"an exponent of 1 numbers of shape \[1, 1, 1, 1, 1\]"
+        UnsupportedNodes, match=r"an exponent of 1 number of shape \[1, 1, 1, 1, 1\]"
     ):  # a top of 5 axes
         one("Pow", X, np.full((1, 1, 1, 1, 1), 2, np.float32))
     with pytest.raises(UnsupportedNodes, match="an exponent of 7 numbers"):
