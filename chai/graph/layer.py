@@ -66,6 +66,7 @@ class Layer:
     whole_windows: bool = False  # a Pooling drops no window in the padding: see ``Arithmetic.whole_windows``
     elementwise: bool = False  # each number of its only top is one function of the same number of its only bottom
     pointwise: ClassVar[bool] = False  # the same of the same numbers of several bottoms, if these have one shape
+    recodes: bool = False  # it changes no number but by the format of its top: codes made of codes
     other: Callable[..., Array] | None = None  # what an overlay's arithmetic computes in place of Caffe's
     engine: ClassVar[str] = "host"  # name in reports of the engine that runs it
     type: str  # the prototxt's spelling; equals the class name except for custom layers

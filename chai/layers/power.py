@@ -26,6 +26,10 @@ class Power(Layer):
         scale: float = 1.0
         shift: float = 0.0
 
+    @property
+    def recodes(self) -> bool:  # type: ignore[override]
+        return self.precision is not None and self.params == self.Params()
+
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return super().nonnegative(bottoms) or (min(self.params.scale, self.params.shift) >= 0 and all(bottoms))
 

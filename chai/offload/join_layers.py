@@ -80,6 +80,9 @@ def _groups(graph: Graph) -> Iterator[tuple[str, frozenset[str]]]:
         computed[layer.tops[0]] = {blob: names for blob, names in groups.items() if len(names) <= MOST}
         every += [(layer.name, blob, names) for blob, names in computed[layer.tops[0]].items() if len(names) > 1]
     for last, blob, names in sorted(every, key=lambda group: -len(group[2])):
+        recoding = [name for name in names if graph.layer(name).recodes]
+        if recoding and not (len(names) == 2 and last not in recoding and graph.layer(last).rectifier):
+            continue  # a table of several layers rounds and saturates once, what makes codes of codes each time
         inner = [graph.layer(name).tops[0] for name in names if name != last]
         if outputs.isdisjoint(inner) and all(names.issuperset(x.name for x in graph.readers[top]) for top in inner):
             yield blob, names

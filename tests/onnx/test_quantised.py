@@ -114,43 +114,45 @@ def test_codes(file: Any, dtype: str, x: int, y: int, in_steps: Any, out_steps: 
 
 
 BOUNDS = {("int8", 0): (-128, 127), ("uint8", 128): (-128, 127), ("uint8", 0): (0, 255), ("int8", -128): (0, 255)}
-AGAIN = {  # step, type and zero point of the convolution's codes, then those of what is made of them
+AGAIN = {  # step, type and zero point of the convolution's codes, then those of what is made of them, one after the other
     "finer": ((0.04, "int8", 0), (0.03, "int8", 0)),
     "coarser": ((0.03, "int8", 0), (0.07, "uint8", 128)),
     "without the negative ones": ((0.05, "int8", 0), (0.025, "uint8", 0)),  # saturated at 127 * 0.05 before
     "with both signs": ((0.03, "uint8", 0), (0.05, "int8", 0)),
     "unsigned both": ((0.05, "int8", -128), (0.03, "uint8", 0)),
+    "saturated between": ((0.03, "int8", 0), (0.0127, "int8", 0), (0.05, "int8", 0)),
+    "without the negative ones between": ((0.03, "int8", 0), (0.0063, "uint8", 0), (0.04, "int8", 0)),
 }
 
 
 @pytest.mark.parametrize("case", AGAIN)
 def test_codes_are_made_of_codes(case: str) -> None:
     """A QuantizeLinear after a DequantizeLinear of another step: each rounds and saturates."""
-    (first, *one), (second, *two) = AGAIN[case]
-    tensors: dict[str, Any] = {"sx": S, "zx": np.int8(0), "s1": np.float32(first), "s2": np.float32(second)}
-    tensors |= {"z1": np.array(one[1], one[0]), "z2": np.array(two[1], two[0])}
+    tensors: dict[str, Any] = {"sx": S, "zx": np.int8(0)}
     tensors |= {"w": W, "sw": U, "zw": np.zeros(4, np.int8), "b": (B * (S * U)).astype(np.float32)}
     nodes = [
         node("QuantizeLinear", ["x", "sx", "zx"], ["xq"]),
         node("DequantizeLinear", ["xq", "sx", "zx"], ["xd"]),
         node("DequantizeLinear", ["w", "sw", "zw"], ["wd"], axis=0),
-        node("Conv", ["xd", "wd", "b"], ["c"], "conv", pads=[1, 1, 1, 1], strides=[2, 1]),
-        node("QuantizeLinear", ["c", "s1", "z1"], ["q1"]),
-        node("DequantizeLinear", ["q1", "s1", "z1"], ["y1"]),
-        node("QuantizeLinear", ["y1", "s2", "z2"], ["q2"], "again"),
-        node("DequantizeLinear", ["q2", "s2", "z2"], ["y"]),
+        node("Conv", ["xd", "wd", "b"], ["y0"], "conv", pads=[1, 1, 1, 1], strides=[2, 1]),
     ]
-    file = model(nodes, {"x": X.shape}, ["y"], tensors)
+    for i, (step, dtype, zero) in enumerate(AGAIN[case], 1):
+        tensors |= {f"s{i}": np.float32(step), f"z{i}": np.array(zero, dtype)}
+        nodes.append(node("QuantizeLinear", [f"y{i - 1}", f"s{i}", f"z{i}"], [f"q{i}"], f"codes{i}"))
+        nodes.append(node("DequantizeLinear", [f"q{i}", f"s{i}", f"z{i}"], [f"y{i}"]))
+    file = model(nodes, {"x": X.shape}, [f"y{len(AGAIN[case])}"], tensors)
     with chai.Net(file, device="emulator") as net:
         (result,) = net.forward(x=X).values()
         assert {net.partition.engine(layer.name) for layer in net.graph.layers if not layer.source} == {"fpga"}
-    sums = convolved(steps_of(X, float(S), -128, 127)) * (float(S) * U.astype(np.float64))[:, None, None]
-    codes = steps_of(sums, first, *BOUNDS[one[0], one[1]])
-    expected = np.clip(np.rint(codes * (first / second)), *BOUNDS[two[0], two[1]])
+    numbers = convolved(steps_of(X, float(S), -128, 127)) * (float(S) * U.astype(np.float64))[:, None, None]
+    inside = np.ones(numbers.shape, bool)  # a table of codes ends at -127
+    for step, dtype, zero in AGAIN[case]:
+        expected = np.clip(np.rint(numbers / step), *BOUNDS[dtype, zero])
+        numbers, inside = expected * step, inside & (expected > -128)
+    first, second = AGAIN[case][0][0], step
     got = np.rint(result / np.float32(second))
-    wrong = got != expected
-    # a table of codes ends at -127, and the multipliers of the convolution have 16 bits
-    assert np.abs(got - expected).max() <= max(1, first / second) and wrong[expected > -128].mean() < 0.02
+    wrong = got != expected  # the multipliers of the convolution have 16 bits
+    assert np.abs(got - expected).max() <= max(1, first / second) and wrong[inside].mean() < 0.02
     assert len(np.unique(got)) > 15
     ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install -e '.[dev]'")
     options = ort.SessionOptions()
