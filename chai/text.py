@@ -42,7 +42,7 @@ def in_ascii(text: str) -> str:
 
 
 def number_of(count: int | str, what: str) -> str:
-    """Return a number of things, of which ``what`` is one: "1 image", "2 images", "3 axes"."""
+    """Return a count with its noun, whose singular is ``what``: "1 image", "2 images", "3 axes"."""
     if str(count) == "1":
         return f"1 {what}"
     if what.endswith("is"):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ..errors import UsageError
 from ..images.drawing import jpeg
-from ..util.files import behind, complete, incomplete
+from ..util.files import complete, incomplete, link_target
 from ..util.lazy_numpy import np
 from .places import WRITTEN
 from .worker import EXTRA
@@ -67,7 +67,8 @@ class WholeFile:
     """A file that grows by whole parts. It gets its name with ``close``, also if a later part found no room."""
 
     def __init__(self, path: Path) -> None:
-        self.path, self.part = path, incomplete(behind(path))
+        self.path, self.target = path, link_target(path)
+        self.part = incomplete(self.target)
         self.file = open(self.part, "wb", buffering=0)  # noqa: SIM115
         self.size = 0
 
@@ -86,7 +87,7 @@ class WholeFile:
         """Give the file its name, unless there is nothing in it."""
         self.file.close()
         if self.size:
-            os.replace(self.part, behind(self.path))
+            os.replace(self.part, self.target)
         else:
             self.part.unlink(missing_ok=True)
 

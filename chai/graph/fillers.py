@@ -35,7 +35,7 @@ def fill(layer: str, shapes: tuple[Shape, ...], fillers: tuple[Filler | None, ..
 
 
 def _stated(filler: Filler) -> bool:
-    """Return whether it is a constant that the file states: without one it would be 0, and all blobs after it."""
+    """Return whether a filler is a constant other than 0, which is Caffe's default and would make all blobs after it 0."""
     return filler.type == "constant" and filler.value != 0
 
 

@@ -415,7 +415,7 @@ class Layer:
         return ModelError(f"layer {self.name!r} ({self.type}): {error.message}", layer=self.name, hint=error.hint)
 
     def miscounted(self, bottoms: int, tops: int) -> tuple[str, str] | None:
-        """Return of which blobs it takes another number, "bottom" or "top", and which; None if it takes so many."""
+        """Return "bottom" or "top", and how many of them it takes, if one of these counts is wrong; else None."""
         allowed = ("bottom", bottoms, self.bottoms_allowed), ("top", tops, self.tops_allowed)
         for what, number, (least, most) in allowed:
             if number < least or (most is not None and number > most):

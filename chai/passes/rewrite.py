@@ -141,6 +141,7 @@ def rewrite(graph: Graph, arithmetic: type[Arithmetic] = Arithmetic) -> Graph:
 
 def passes(arithmetic: type[Arithmetic]) -> Iterator[Pass]:
     """Yield PIPELINE, with the passes of an arithmetic in place of those that it replaces."""
-    for step in PIPELINE:
-        for name in arithmetic.in_place_of.get(step.__name__, (step.__name__,)):
-            yield globals().get(name) or getattr(import_module(f".{name}", __package__), name)
+    own = {step.__name__: step for step in PIPELINE}
+    for name in own:
+        for each in arithmetic.in_place_of.get(name, (name,)):
+            yield own[each] if each in own else getattr(import_module(f".{each}", __package__), each)

@@ -250,8 +250,9 @@ class PrototxtSource:
 
         Raises ShapeError for what is no array, and if there are more or fewer.
         """
-        read_anew = self.overlay is None or self._parameters.lent  # else an overlay has the codes of all
-        if not read_anew or not self._parameters.replaced():
+        if self.overlay is not None and not self._parameters.lent:  # the overlay has codes of them all
+            return False
+        if not self._parameters.replaced():
             return False
         self.params()
         return True

@@ -31,12 +31,12 @@ def path_of(path: str | Path) -> str | Path:
 def complete(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path in the folder of ``path``; it is renamed to ``path`` at the end, or removed on an error.
 
-    Of a link, it is the file that it points to.
+    A link is followed: what it points to is replaced, not the link.
     """
     from pathlib import Path
 
     path = Path(path_of(path))
-    target = behind(path)
+    target = link_target(path)
     part = incomplete(target)
     with named(path, part):
         try:
@@ -58,7 +58,7 @@ def named(path: str | Path, part: Path | None = None) -> Iterator[None]:
         raise
 
 
-def behind(path: Path) -> Path:
+def link_target(path: Path) -> Path:
     """Return the file that a link points to, which may not be there yet; else the path itself."""
     return path.parent / os.path.realpath(path) if path.is_symlink() else path
 
@@ -69,17 +69,17 @@ def incomplete(path: Path) -> Path:
     A long name is cut, as systems take names of up to 255 bytes. The first time in a folder, files that killed processes have
     left there are removed.
     """
-    mark, folder = _processes(), str(path.parent)
-    if mark and folder not in _SWEPT:
-        _SWEPT.add(folder)
-        with suppress(OSError):
-            for name in os.listdir(folder):
-                if _left(name, mark):
-                    os.unlink(os.path.join(folder, name))
-    return path.with_name(f"{path.name[:50]}.{mark}.{os.getpid()}.{os.urandom(4).hex()}.part")
+    _clean(str(path.parent))
+    return path.with_name(f"{path.name[:50]}.{_processes()}.{os.getpid()}.{os.urandom(4).hex()}.part")
 
 
-_SWEPT: set[str] = set()  # folders
+@cache
+def _clean(folder: str) -> None:
+    """Remove what killed processes have left in a folder, once in each process."""
+    with suppress(OSError):
+        for name in os.listdir(folder):
+            if _is_orphan(name):
+                os.unlink(os.path.join(folder, name))
 
 
 @cache
@@ -94,10 +94,10 @@ def _processes() -> str:
         return ""
 
 
-def _left(name: str, mark: str) -> bool:
-    """Return whether a file is one that was not complete when its process ended. A living process may have its number by now."""
-    *_, of, process, _, end = ("", "", "", *name.split("."))
-    if end != "part" or of != mark or not process.isdecimal():
+def _is_orphan(name: str) -> bool:
+    """Return whether a file was not complete when its process ended. One whose number another process has by now is none."""
+    *_, mark, process, _, end = ("", "", "", *name.split("."))
+    if end != "part" or not mark or mark != _processes() or not process.isdecimal():
         return False
     try:
         os.kill(int(process), 0)
@@ -200,7 +200,7 @@ def rest(file: BinaryIO, limit: str, path: str) -> bytes:
 
 def obstacle(path: Path, folder: bool = False) -> str:
     """Return why ``path`` cannot be written, or "". With ``folder`` it may also be a folder."""
-    path = behind(path)
+    path = link_target(path)
     if path.is_dir():
         reason = "" if folder else "is a folder"
     elif path.exists() and not path.is_file():

@@ -508,7 +508,7 @@ def test_a_worker_leaves_a_run_when_another_thread_begins_to_compute(monkeypatch
             assert ticks("chai-kernels") <= helped + 3
         return helped >= 3 and np.array_equal(blobs["y"][5], wanted)
 
-    # in children no worker has been left alone for what it lost before; in one of some ten it sees this thread and waits
+    # A new process has no record of time that a worker lost. A worker that sees the thread of the test compute stays away.
     assert any(in_child(work) == 0 for _ in range(5))
 
 

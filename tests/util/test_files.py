@@ -143,7 +143,7 @@ def test_what_a_killed_process_left_is_removed_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(files, "_SWEPT", set())
+    files._clean.cache_clear()
     command = [sys.executable, "-c", KILLED]
     with subprocess.Popen([*command, "lives"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as living:
         assert living.stdout is not None and living.stdout.readline()

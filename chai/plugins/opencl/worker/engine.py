@@ -39,7 +39,7 @@ class KernelRunner:
         self.own_process = own_process
         self.device = self._device()
         self.queues: dict[int | None, Any] = {}
-        self.programs: dict[int, list[_Kernel]] = {}  # whoever removes one releases its memory
+        self.programs: dict[int, list[_Kernel]] = {}  # the code that removes one releases its memory
 
     def build(self, number: int, spec: Spec, memory: mmap) -> None:
         """Compile the kernels of a layer for buffers in ``memory``. Raises EngineError."""
