@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import chai
+from chai.codegen.compile import chain
 from chai.runtime.batches import numbers
 from tests.passes.common import network
 
@@ -46,6 +47,23 @@ def test_several_inputs_and_outputs(two: Path) -> None:
         assert np.array_equal(out["abs"], np.abs(A))
     assert set(net.blobs) == {"n", "abs"}
     assert repr(net) == "<chai.Net 'two': 6 layers, a 2x3, b 2x3 -> n, abs, device emulator>"
+
+
+def test_parts_of_a_network_print_in_a_line_each() -> None:
+    net = chai.Net("digits")
+    net.plan()
+    plan, segment = net.offload.plan, net.schedule.segments[0]
+    tasks, work = len(segment.tasks), segment.work(plan.overlay, plan.device_shapes, plan.schedule.views)
+    assert repr(net.graph) == f"<Graph 'digits-inception': {len(net.graph.layers)} layers, data -> prob>"
+    assert repr(net.overlay) == f"<Overlay pynq-z2, build {plan.overlay.build:08x}>"
+    on_host, on_overlay = len(net.partition.on("host")), len(net.partition.on("fpga"))
+    assert repr(net.partition) == f"<Partition: fpga {on_overlay} layers, host {on_host} layers, 2 segments>"
+    assert repr(plan) == "<Plan of 'digits-inception' for pynq-z2>"
+    assert repr(segment) == f"<DeviceStep: {tasks} Tasks, {', '.join(segment.inputs)} -> {', '.join(segment.outputs)}>"
+    task = segment.tasks[0]
+    assert repr(task) == f"<conv '{'+'.join(task.origin)}': data unfolded -> {task.output}>"
+    descriptors = chain(work)
+    assert repr(descriptors) == f"<Chain: {len(descriptors.tasks)} descriptors>"
 
 
 def test_keep_decides_which_blobs_stay(two: Path) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 RESULT = 16  # bits of the shifted product
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ChaidnnAffine(affine.Affine):
     """t = (256 x - mean) g + (beta << p3), 32 bits that wrap; the code is t >> p, rounded down, 16 bits that wrap.
 

@@ -32,7 +32,7 @@ class ArgMaxLimits(TaskLimits):
     pad_max: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ChaidnnArgMax(Task):
     """The output's code is the class with the largest score, of equal ones the lowest; scores are exact in 32 bits.
 

@@ -32,7 +32,7 @@ PAIRED = 20  # of each of two images
 ADDRESSES = 511  # words of four channels' weights that a chunk has, at most
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ChaidnnConv(conv.Conv):
     """``bias`` is added after the multiplication, in units of the product; multipliers have 24 bits.
 

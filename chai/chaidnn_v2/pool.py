@@ -31,7 +31,7 @@ class ChaidnnPoolLimits(pool.PoolLimits):
     standalone: bool = field(default=False, kw_only=True)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ChaidnnPool(pool.Pool):
     """Windows are not clipped: pixels outside the image are 0. The multiplier of an average has its area, too.
 

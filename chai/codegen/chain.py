@@ -17,6 +17,7 @@ from ..overlay.layout import Span, spaced
 from ..overlay.records import pack, unpack
 from ..overlay.weights import Piece as Constant
 from ..tasks import Task
+from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.rounding import round_up
 from .dependencies import Finished
@@ -42,7 +43,7 @@ class Piece(NamedTuple):
         return not any(some and some[0] for some in self[1:4])
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Chain(HostBlobs):
     """The Tasks of one segment, ready to be written to memory.
 
@@ -61,6 +62,9 @@ class Chain(HostBlobs):
     after: Sequence[Finished]
     descriptors: Sequence[bytes]
     constants: Sequence[tuple[int, Constant]]
+
+    def __repr__(self) -> str:
+        return f"<Chain: {number_of(len(self.tasks), 'descriptor')}>"
 
     @cached_property
     def cycles(self) -> int:

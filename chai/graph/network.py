@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 from ..blob import Shape
+from ..text import number_of, visible
 from .layer import Layer
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ class Composed(NamedTuple):
     tops: tuple[str, ...] = ()
 
 
-@dataclass
+@dataclass(repr=False)
 class Graph:
     """A network for one phase: layers in the order of the prototxt, which is topological.
 
@@ -69,6 +70,10 @@ class Graph:
     counting: str = ""
     formats_in: str = "precision_param"
     unread_state: str = ""
+
+    def __repr__(self) -> str:
+        layers, inputs, outputs = number_of(len(self.layers), "layer"), ", ".join(self.inputs), ", ".join(self.outputs)
+        return visible(f"<Graph {self.name!r}: {layers}, {inputs} -> {outputs}>")
 
     @property
     def output_blobs(self) -> list[str]:

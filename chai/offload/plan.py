@@ -10,6 +10,7 @@ from ..blob import Shape, batch_of, on_device
 from ..fixed import Coarser, Format
 from ..graph import Graph, Layer
 from ..overlay import Overlay
+from ..text import number_of, visible
 from .schedule import Schedule
 
 
@@ -21,12 +22,16 @@ class Segment:
     layers: list[Layer] = field(default_factory=list)
 
 
-@dataclass
+@dataclass(repr=False)
 class Partition:
     """Segments in order; ``reasons`` has the reason for each layer on the host."""
 
     segments: list[Segment]
     reasons: dict[str, str]
+
+    def __repr__(self) -> str:
+        layers = (f"{engine} {number_of(len(self.on(engine)), 'layer')}" for engine in ("fpga", "host"))
+        return f"<Partition: {', '.join(layers)}, {number_of(len(self.segments), 'segment')}>"
 
     def on(self, engine: str) -> list[Layer]:
         """Return the layers on one engine, in order."""
@@ -42,7 +47,7 @@ class Partition:
         return next((s.engine for s in self.segments if any(layer in each.origin for each in s.layers)), "host")
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Plan:
     """A network split between an overlay and the host, for one set of input sizes: pure data.
 
@@ -62,6 +67,9 @@ class Plan:
     schedule: Schedule
     open_sums: frozenset[str] = frozenset()
     coarser: Mapping[str, Coarser] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return visible(f"<Plan of {self.graph.name!r} for {self.overlay.name}>")
 
     @cached_property
     def device_shapes(self) -> dict[str, Shape]:

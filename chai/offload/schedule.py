@@ -118,6 +118,10 @@ class DeviceStep(NamedTuple):
     outputs: tuple[str, ...]
     chain: Any = None
 
+    def __repr__(self) -> str:
+        reads, writes = ", ".join(self.inputs), ", ".join(self.outputs)
+        return visible(f"<DeviceStep: {number_of(len(self.tasks), 'Task')}, {reads} -> {writes}>")
+
     def work(self, overlay: Overlay, shapes: Mapping[str, Shape], views: Mapping[str, View]) -> Work:
         """Return the Tasks with what compiling them for blobs of these shapes needs."""
         return Work(overlay, self.tasks, shapes, views, self.inputs, self.outputs, self.chain)

@@ -16,6 +16,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from ..errors import DeviceError, ParseError, UsageError
+from ..text import visible
 from ..util.data.dataclass_io import restore
 from ..util.files import handwritten, sha256
 from ..util.paths import shipped
@@ -37,7 +38,7 @@ _PROSE = "title", "boards", "vlnv", "about", "coherent"
 _FIGURES = "assumed", "clock_mhz", "memory_mb_per_s", "memory_port", "overhead", HOST_MODEL
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Overlay:
     """One manifest, in ``file``. ``assumed`` names figures that were never measured; times derived from them must be marked.
 
@@ -85,6 +86,9 @@ class Overlay:
     arithmetic: str = EXACT
     emulated: bool = False
     machine: Any = None  # what only its architecture knows
+
+    def __repr__(self) -> str:
+        return visible(f"<Overlay {self.name}, build {self.build:08x}>")
 
     @cached_property
     def path(self) -> Path:

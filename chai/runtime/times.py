@@ -112,7 +112,7 @@ class ModelledTime:
         return ModelledTime, (self.word, partial(float, self.images_per_second))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Times:
     """The steps of a forward pass, in order, and what it measured besides; ``chai.PerfInfo`` shows them.
 
@@ -123,14 +123,14 @@ class Times:
     steps: Sequence[StepTime] = ()
     wall_ms: float = 0.0
     batch: int = 1
-    peak_bytes: int | BlobLog = field(default=0)  # activations alive at once
-    blob_bytes: int = field(default=0)  # all activations together
+    peak_bytes: int | BlobLog = 0  # activations alive at once
+    blob_bytes: int = 0  # all activations together
     feed_ms: float = 0.0
     between_ms: float = 0.0
-    composed: Mapping[str, Composed] = field(default_factory=dict, repr=False)
+    composed: Mapping[str, Composed] = field(default_factory=dict)
     converted: int = 0
     saturated: int = 0
-    emulation: ModelledTime | None = field(default=None, repr=False, compare=False)
+    emulation: ModelledTime | None = None
 
 
 def joined(parts: Sequence[Times], batch: int, wall_ms: float) -> Times:

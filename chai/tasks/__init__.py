@@ -19,6 +19,7 @@ from ..errors import DeviceError
 from ..overlay import EXACT, Overlay, TaskLimits
 from ..overlay.layout import Span, planes, word_bytes
 from ..overlay.sections import BEAT, RUN
+from ..text import visible
 from ..util.lazy_numpy import np
 from ..util.paths import defined, modules
 from ..util.rounding import ceil_div
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from .unfold import Unfold
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Task:
     """An operation that reads blobs and writes one. ``origin`` names the prototxt layers it runs.
 
@@ -107,6 +108,10 @@ class Task:
     def zero_points(self) -> tuple[int, ...] | None:
         """Return the zero points of its inputs and of its output; None if it works on codes whatever their zero point."""
         return None
+
+    def __repr__(self) -> str:
+        origin, inputs = "+".join(self.origin), ", ".join(self.inputs)
+        return visible(f"<{self.kind} {origin!r}: {inputs} -> {self.output}>")
 
     # -- on an overlay
 
@@ -337,7 +342,7 @@ class Task:
         raise NotImplementedError(cls.kind)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class CompiledTask(Task):
     """A Task of a file that holds an architecture's instructions in its place: nothing else can compute it.
 

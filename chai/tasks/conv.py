@@ -47,7 +47,7 @@ class ConvLimits(TaskLimits):
     pool_columns_max: int = field(default=0, kw_only=True)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Conv(FilterTask):
     """A convolution on the array. ``pooling`` is of the codes after their ``lookup``."""
 

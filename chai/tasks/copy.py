@@ -45,7 +45,7 @@ class Fold(NamedTuple):
         return words.reshape(n, c // self.word, h * w, self.word).transpose(0, 1, 3, 2).reshape(n, c, h, w)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Copy(Task):
     """Writes the channels of its output from ``first``; with ``requantization`` None the codes are unchanged.
 

@@ -35,7 +35,7 @@ class EltwiseLimits(TaskLimits):
 OPERATIONS = "SUM", "PROD", "MAX"  # as descriptors number them
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Eltwise(Task):
     """``factors`` are the signed multipliers of the inputs, at the shift of ``requantization``.
 

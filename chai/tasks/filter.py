@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .probe import Maker, Probe
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class FilterTask(Task):
     """``weights`` int8 (M, C/group, kh, kw), ``bias`` int64 (M,), multipliers of ``requantization`` (M, 1, 1).
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 COLUMNS = 2  # side by side: the accelerator reads two parts at a time
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Interleave(Task):
     """Pixel (y * factor + i, x * 2 + j) of the output is pixel (y, x) of part i * 2 + j.
 

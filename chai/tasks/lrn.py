@@ -51,7 +51,7 @@ class LRNLimits(TaskLimits):
     local_size_max: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class LRNTask(Task):
     """Each value is multiplied by ``factor`` of the sum of squares of the ``local_size`` channels around it, and requantised.
 

@@ -36,7 +36,7 @@ class PoolLimits(TaskLimits):
     global_max: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Pool(Task):
     """Pooling with Caffe's geometry: windows are clipped to the image, so padding is never a maximum.
 

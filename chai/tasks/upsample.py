@@ -30,7 +30,7 @@ class FactorLimits(TaskLimits):
     factor_max: int
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class UpsampleTask(Task):
     """Pixel (y, x) becomes those from (y * rows, x * columns), for the ``factors`` (rows, columns).
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import astuple, replace
 from functools import lru_cache, partial
 from importlib import import_module
 from importlib.metadata import version
@@ -165,7 +165,7 @@ def generated(overlay: Overlay) -> str:
         (folder / "accelerator.il").write_text(text)
         return folder / "accelerator.il"
 
-    values = repr(replace(overlay, file=""))  # its digest alone would be the manifest's, whatever was replaced
+    values = repr(astuple(replace(overlay, file="")))  # its digest alone would be the manifest's, whatever was replaced
     return kept(".il", make, values, *_sources(module)).read_text()
 
 
