@@ -25,11 +25,10 @@ _STARTS = (
     (b"\x28\xb5\x2f\xfd", "a Zstandard file", _UNPACK),
 )
 ONNX = "an ONNX model"
-_NAMES = {
+_NAMES = {  # but for .pt, with which py-faster-rcnn names prototxts: PyTorch's have bytes of their own
     ".onnx": ONNX,
     ".pb": "a TensorFlow graph",
     ".pth": "a PyTorch file",
-    ".pt": "a PyTorch file",
     ".tflite": "a TensorFlow Lite model",
     ".safetensors": "a safetensors file",
     ".keras": "a Keras model",

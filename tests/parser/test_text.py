@@ -255,6 +255,13 @@ def test_the_caret_stands_under_the_offending_character(text: str) -> None:
     assert shown.index("|") == marked.index("|")
 
 
+def test_a_text_called_pt_is_a_text(tmp_path: Path) -> None:
+    """As the networks of Faster R-CNN's alternating training are called."""
+    path = tmp_path / "rpn_test.pt"
+    path.write_text('name: "rpn"')
+    assert read_source(path).text == 'name: "rpn"'
+
+
 def test_binary_files_are_recognised(tmp_path: Path) -> None:
     path = tmp_path / "weights.caffemodel"
     path.write_bytes(b"\x0a\x05LeNet\xa2\x06\x00")
