@@ -126,6 +126,8 @@ def read(block: Block, type: str, source: SourceText) -> Message:
     """Convert a tree into a message of the given type. Raises ParseError for a value that its field cannot hold."""
     message = Message(type, source, block.start, block.end)
     known = fields(type)
+    if type == "V1LayerParameter":  # forks have layers of this form whose parameters Caffe has in the new form only
+        known = fields("LayerParameter") | known
     for field in block.fields:
         definition = known.get(field.name)
         if definition is None:
@@ -237,6 +239,8 @@ def _enum(node: Scalar, definition: FieldType, source: SourceText) -> str:
     for name, value in definition.enum.items():
         if value == number:
             return name  # the first of several aliases
+    if definition.name == "type" and node.kind == "name" and node.text.isupper():
+        return node.text  # the type of a V1 layer, in a fork or of a user's own
     near = did_you_mean(node.text.upper(), definition.enum, quoted=False)
     raise _bad(node, definition, source, near or "a value of another Caffe fork?")
 

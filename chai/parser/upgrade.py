@@ -7,6 +7,7 @@ Values keep their positions, so an error about an upgraded layer still points in
 
 from __future__ import annotations
 
+from ..layers import spelled
 from ..text import number_of
 from .assign import message_of
 from .message import Message, Value
@@ -71,10 +72,15 @@ def _retype(layer: Message, types: dict[str, str], known: str) -> str:
     if value is None:
         raise layer.source.error("this layer has no type", layer.start, layer.start + 1, layer=layer.get("name"))
     node = value[0].value
-    if node not in types:
+    if node not in types and (types is V0_TYPES or node == "NONE"):
         raise layer.error(f"layer {layer.get('name', '')!r}: {node!r} is no {known} layer type", "type")
-    layer.values["type"] = [value[0]._replace(value=types[node])]
-    return types[node]
+    if node == "CROP":  # unlike Crop, it takes its offset from the layers between its bottoms
+        hint = 'layer { type: "Crop" crop_param { offset: N } }, the new form; chai.pycaffe.coord_map.crop computes N'
+        what = f"layer {layer.get('name', '')!r}: a CROP, whose offset forks compute, has no definition here"
+        raise layer.error(what, "type", hint=hint)
+    type = types.get(node) or spelled(node) or node
+    layer.values["type"] = [value[0]._replace(value=type)]
+    return type
 
 
 def _from_v1(value: Value) -> Message:

@@ -133,7 +133,7 @@ def test_nan_is_a_float() -> None:
         ("PoolingParameter", "pool: AVE_NO", "found AVE_NO", "did you mean AVE_TF?"),
         ("PoolingParameter", "pool: 7", "found 7", "a value of another Caffe fork?"),
         ("PoolingParameter", "pool: 99999999999", "is outside", None),
-        ("V1LayerParameter", "type: LOCALLY", "found LOCALLY", "did you mean LOCAL?"),
+        ("V1LayerParameter", "type: locally", "found locally", "did you mean LOCAL?"),
         ("V1LayerParameter", 'type: "Convolution"', "type: expected one of NONE", "did you mean CONVOLUTION?"),
     ],
 )
@@ -184,7 +184,7 @@ def test_values_have_the_places_of_their_text() -> None:
     [
         ('layer { name: "conv1" convolution_param { num_output: x } }', "conv1"),
         ('layer { convolution_param { num_output: x } name: "later" }', "later"),
-        ('layers { name: "old" type: LOCALLY }', "old"),
+        ('layers { name: "old" type: locally }', "old"),
         ('layer { name: "fork" pooling_param { pool: MEDIAN } }', "fork"),
         ('layers { layer { name: "oldest" num_output: -1 } }', "oldest"),
         ("layer { type: 5 }", None),

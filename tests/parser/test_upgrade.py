@@ -262,6 +262,23 @@ def test_v1_type_is_refused(text: str, words: str) -> None:
     assert error.layer == "x"
 
 
+@pytest.mark.parametrize(("old", "new"), [("ROI_POOLING", "ROIPooling"), ("BN", "BN"), ("UNPOOLING", "UNPOOLING")])
+def test_v1_types_of_forks(old: str, new: str) -> None:
+    """A type that chai has in the new form is that one, and has its parameters; others may be a user's own."""
+    text = f"layers {{ type: {old} bottom: 'a' bottom: 'b' top: 'c' roi_pooling_param {{ pooled_h: 3 pooled_w: 5 }} }}"
+    (entry,) = upgraded(text)
+    assert entry["type"] == new
+    assert entry["roi_pooling_param"] == {"pooled_h": 3, "pooled_w": 5}
+
+
+def test_a_v1_crop_is_refused() -> None:
+    """Its offset is none of its parameters: a Crop would take 0."""
+    error = refused('layers {\n name: "crop" type: CROP bottom: "score" bottom: "data" top: "out" }')
+    assert error.message == "layer 'crop': a CROP, whose offset forks compute, has no definition here"
+    assert (error.line, error.column) == (2, 21)
+    assert "crop_param { offset: N }" in (error.hint or "")
+
+
 # -- mixtures
 
 
