@@ -106,8 +106,13 @@ def stamped(text: str) -> str | None:
 
 
 def parse(source: SourceText) -> Block:
-    """Return the tree of a text. Raises ParseError at the first syntax error."""
-    return _Parser(source).run()
+    """Return the tree of a text, of a solver that has its network inside that of the network.
+
+    Raises ParseError at the first syntax error.
+    """
+    tree = _Parser(source).run()
+    networks = [field.value for field in tree.fields if field.name == "net_param" and isinstance(field.value, Block)]
+    return networks[0] if len(networks) == 1 else tree
 
 
 def layers_of(

@@ -16,7 +16,7 @@ from chai.graph import Graph
 from chai.limits import limits
 from chai.plugins.layer import CustomLayer
 
-from .common import DATA, PATH, graph, layer
+from .common import DATA, PATH, graph, layer, message
 
 RELU = layer("r", "ReLU", "data", "r")
 
@@ -431,6 +431,13 @@ def test_a_file_without_layers(text: str, hint: str | None) -> None:
     error = refused(text)
     assert "no layer in this file, expected a network" in error.headline
     assert error.hint == hint
+
+
+def test_the_network_inside_a_solver() -> None:
+    """Its layers keep their places in the file; the solver's own fields are none of the network's."""
+    text = "base_lr: 0.01\nnet_param {\n" + DATA + RELU + "}\nsolver_mode: GPU"
+    assert [(v.name, v.place) for v in graph(text).layers] == [("data", f"{PATH}:3"), ("r", f"{PATH}:4")]
+    assert not message(text).unknown
 
 
 # -- limits
