@@ -104,11 +104,11 @@ class PriorBox(Layer):
 
 
 class Proposal(Layer):
-    """Bottoms: scores (1, 2 * A, H, W), background first, then objects; deltas (1, 4 * A, H, W); image (1, 3) or (1, 4).
+    """Bottoms: scores (1, 2 * A, H, W), background first, then objects; deltas (1, 4 * A, H, W); image (1, 3) or more.
 
     A = ratios * scales. The image's numbers are its height, its width, and the scale it was resized by (height's, then
-    width's, if there are two), which multiplies min_size. Tops: regions (K, 5), best first: 0, x1, y1, x2, y2; and
-    optionally their scores (K,). The shape rule gives the maximum of K.
+    width's, if there are two), which multiplies min_size; PVANET gives both scales twice. Tops: regions (K, 5), best first:
+    0, x1, y1, x2, y2; and optionally their scores (K,). The shape rule gives the maximum of K.
 
     An anchor of ratio r and scale s is round(sqrt(base_size^2 / r)) * s wide and round(width before s * r) * s high, both
     corners included. A region below min_size is kept, with score 0. Equal scores are ordered by pixel, then anchor; in the
@@ -150,7 +150,7 @@ class Proposal(Layer):
                 f"scores {show(scores)} and deltas {show(deltas)}; expected one image of {anchors} anchors: "
                 f"1x{2 * anchors}x{h}x{w} and 1x{4 * anchors}x{h}x{w}"
             )
-        if count(image) not in (3, 4):
+        if count(image) < 3:
             raise self.wrong(f"expected height, width and one or two scales of the image, found {show(image)}")
         boxes = anchors * h * w
         few(self, boxes=boxes)
@@ -163,7 +163,7 @@ class Proposal(Layer):
         corners = np.minimum(self._moved(bottoms[1]), np.tile(image[1::-1] - 1, 2))
         corners = np.fmax(corners, 0)  # nan becomes 0, as in C
         sides = corners[:, 2:] - corners[:, :2] + 1
-        large = (sides >= p.min_size * image[[-1, 2]]).all(1)
+        large = (sides >= p.min_size * image[2:4][[-1, 0]]).all(1)
         scores = bottoms[0][0, len(bottoms[0][0]) // 2 :].transpose(1, 2, 0).reshape(-1) * large
         order = np.argsort(-scores, kind="stable")[: p.pre_nms_topn]
         area = sides.prod(1)[order]

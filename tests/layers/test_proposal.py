@@ -71,7 +71,9 @@ def test_sizes(run: Run, stride: int, base: int, smallest: int) -> None:
     propose(run, text, scores(), deltas(), stride=stride, base=base, smallest=smallest)
 
 
-@pytest.mark.parametrize("image", [(70, 110, 1.5), (70, 110, 1, 3), (70, 110, 3, 1), (30, 200, 0.5, 0.25), (0, 0, 0)])
+@pytest.mark.parametrize(
+    "image", [(70, 110, 1.5), (70, 110, 1, 3), (70, 110, 3, 1, 9, 9), (30, 200, 0.5, 0.25), (0, 0, 0)]
+)
 def test_images(run: Run, image: tuple[float, ...]) -> None:
     propose(run, TEXT, scores(), deltas(), image)
 
