@@ -6,10 +6,13 @@ Proposal: the regions of interest of a Faster R-CNN, from scores and box deltas 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from math import sqrt
+from typing import Any
 
 from ..blob import Array, Shape, count, show
+from ..errors import ModelError
 from ..graph import Layer
 from ..graph.params import SIZE, size, within
 from ..kernels.boxes import Suppression, suppress
@@ -113,6 +116,9 @@ class Proposal(Layer):
     An anchor of ratio r and scale s is round(sqrt(base_size^2 / r)) * s wide and round(width before s * r) * s high, both
     corners included. A region below min_size is kept, with score 0. Equal scores are ordered by pixel, then anchor; in the
     fork, whose quicksort is not stable, their order is undefined.
+
+    With chai_python it is py-faster-rcnn's layer in Python, with its numbers for tests: small regions are left out, and the
+    scores are (K, 1).
     """
 
     fork = "openvinotoolkit/training_toolbox_caffe"
@@ -135,6 +141,21 @@ class Proposal(Layer):
         pre_nms_topn: int = within(1, 2**31 - 1, 6000)
         post_nms_topn: int = within(1, 2**31 - 1, 300)
         nms_thresh: float = within(0, 1e6, 0.7)
+        chai_python: bool = False
+
+    @classmethod
+    def of_python(cls, text: str) -> dict[str, tuple[Any, ...]]:
+        """Return the values of the fields that a param_str of py-faster-rcnn stands for."""
+        number = r"\d{1,9}(?:\.\d{0,9})?"
+        numbers = rf"{number}|[\[(]\s*{number}(?:\s*,\s*{number})*\s*,?\s*[\])]"
+        entry = rf"['\"]?\b(feat_stride|scales|ratios)['\"]?\s*:\s*(?:!!python/tuple\s*)?({numbers})"
+        values = {name: [float(n) for n in re.findall(number, value)] for name, value in re.findall(entry, text)}
+        if re.sub(entry, "", text).strip("{}, \n\t\r") or len(values.get("feat_stride", ())) != 1:
+            what = f"layer of rpn.proposal_layer: param_str: expected feat_stride, perhaps scales and ratios, found {text!r}"
+            raise ModelError(what, hint="\"{'feat_stride': 16, 'scales': [8, 16, 32], 'ratios': [0.5, 1, 2]}\"")
+        ratio, scale = values.get("ratios", (0.5, 1, 2)), values.get("scales", (8, 16, 32))
+        stride = int(values["feat_stride"][0])
+        return {"feat_stride": (stride,), "ratio": (*ratio,), "scale": (*scale,), "chai_python": (True,)}
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p = self.params
@@ -155,7 +176,7 @@ class Proposal(Layer):
         boxes = anchors * h * w
         few(self, boxes=boxes)
         most = min(boxes, p.pre_nms_topn, p.post_nms_topn)
-        return ((most, 5), (most,))[: len(self.tops)]
+        return ((most, 5), (most, 1)[: 1 + p.chai_python])[: len(self.tops)]
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         p = self.params
@@ -165,14 +186,15 @@ class Proposal(Layer):
         sides = corners[:, 2:] - corners[:, :2] + 1
         large = (sides >= p.min_size * image[2:4][[-1, 0]]).all(1)
         scores = bottoms[0][0, len(bottoms[0][0]) // 2 :].transpose(1, 2, 0).reshape(-1) * large
-        order = np.argsort(-scores, kind="stable")[: p.pre_nms_topn]
+        order = np.argsort(-scores, kind="stable")
+        order = (order[large[order]] if p.chai_python else order)[: p.pre_nms_topn]
         area = sides.prod(1)[order]
         low, high = corners[order, :2].T, corners[order, 2:].T
         rule = Suppression(p.nms_thresh, edge=1, most=p.post_nms_topn)
         kept = order[suppress(low, high, area, rule)]
         regions = np.zeros((len(kept), 5), np.float32)
         regions[:, 1:] = corners[kept]
-        return (regions, scores[kept])[: len(self.tops)]
+        return (regions, scores[kept].reshape(-1, *(1,) * p.chai_python))[: len(self.tops)]
 
     def _anchors(self) -> Array:
         """Return widths and heights (A, 2), with scales varying fastest."""

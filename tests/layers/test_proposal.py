@@ -86,6 +86,25 @@ def test_small_regions_stay_without_their_score(run: Run) -> None:
     assert 0 < small.sum() < len(small)
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "smallest"), [(6000, 300, 30), (60, 300, 30), (6000, 9, 30), (6000, 300, 500)]
+)
+def test_as_in_python(run: Run, before: int, after: int, smallest: int) -> None:
+    """py-faster-rcnn leaves small regions out before it counts any."""
+    text = f"{TEXT} min_size: {smallest} pre_nms_topn: {before} post_nms_topn: {after} chai_python: true"
+    regions, marks = run(
+        "Proposal", f"proposal_param {{ {text} }}", scores(), deltas(), np.array([IMAGE[:3]], "f"), tops=2
+    )
+    wanted, all_marks = proposals(
+        scores(), deltas(), IMAGE, RATIOS, SCALES, smallest=smallest, before=before, after=9999
+    )
+    large = np.flatnonzero(all_marks)[:after]
+    assert len(large) < len(all_marks)
+    assert marks.shape == (len(large), 1)
+    assert np.array_equal(marks[:, 0], all_marks[large].astype(np.float32))
+    close(regions, wanted[large].reshape(-1, 5))
+
+
 def test_equal_scores_go_by_pixel_then_anchor(run: Run) -> None:
     s = np.full((1, 2 * A, H, W), 0.5, np.float32)
     regions = propose(run, TEXT + " nms_thresh: 1 min_size: 0", s, deltas(), nms=1.0, smallest=0)

@@ -74,6 +74,7 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     "Proposal": [
         ("proposal_param { ratio: 1 ratio: 2 scale: 3 }", [(1, 4, 3, 5), (1, 8, 3, 5), (1, 3)], 1),
         ("proposal_param { ratio: 1 scale: 3 post_nms_topn: 2 }", [(1, 2, 3, 5), (1, 4, 3, 5), (1, 4)], 2),
+        ("proposal_param { ratio: 1 scale: 3 chai_python: true }", [(1, 2, 3, 5), (1, 4, 3, 5), (1, 6)], 2),
     ],
     "PSROIPooling": [
         ("psroi_pooling_param { output_dim: 3 group_size: 2 spatial_scale: 1 }", [(n, 12, 4, 5), (2, 5)], 1)

@@ -13,6 +13,7 @@ from chai import pycaffe
 from chai.cli import main
 from chai.errors import ChaiError, ModelError, ParseError, PluginError, UnknownLayer
 from chai.graph import Graph
+from chai.layers.priors import Proposal
 from chai.limits import limits
 from chai.plugins.layer import CustomLayer
 
@@ -406,6 +407,43 @@ def test_an_unknown_type_without_a_near_miss_says_how_to_define_it() -> None:
 
 def test_an_unknown_type_of_another_phase_does_no_harm() -> None:
     assert names(graph(DATA + RELU + layer("x", "Zzyzx", "data", "x", "include { phase: TRAIN }"))) == ["data", "r"]
+
+
+def rpn(text: str) -> str:
+    """A layer of Faster R-CNN in Python, with a param_str."""
+    code = f'python_param {{ module: "rpn.proposal_layer" layer: "ProposalLayer" param_str: "{text}" }}'
+    inputs = layer("data", "Input", "", "scores deltas image", "input_param { shape { dim: 1 } }")
+    return inputs + layer("p", "Python", "scores deltas image", "rois", code)
+
+
+@pytest.mark.parametrize(
+    ("text", "ratio", "scale"),
+    [
+        ("'feat_stride': 16", (0.5, 1, 2), (8, 16, 32)),
+        ("'feat_stride': 16 \\n'scales': !!python/tuple [4, 8, 16, 32]", (0.5, 1, 2), (4, 8, 16, 32)),
+        ("{'feat_stride': 16, 'ratios': [0.333, 1, 3.], 'scales': (2,)}", (0.333, 1, 3), (2,)),
+    ],
+)
+def test_the_proposals_of_faster_rcnn_need_no_python(text: str, ratio: Any, scale: Any) -> None:
+    last = graph(rpn(text)).layers[-1]
+    assert isinstance(last, Proposal)
+    assert last.params == Proposal.Params(16, ratio=ratio, scale=scale, chai_python=True)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "'feat_stride': [8, 16]", "'feat_stride': 1" + "0" * 9, "'feat_stride': 16, 'x': 1"]
+)
+def test_what_is_no_param_str_of_faster_rcnn(text: str) -> None:
+    error = refused(rpn(text))
+    assert f"{PATH}:2: layer of rpn.proposal_layer: param_str: expected feat_stride" in error.headline
+
+
+def test_a_class_of_that_name_that_the_user_brings_wins() -> None:
+    def rois(x: Any) -> None:
+        """Compute nothing."""
+
+    net = graph(rpn(""), custom={"rpn.proposal_layer.ProposalLayer": rois})
+    assert isinstance(net.layers[-1], CustomLayer)
 
 
 def test_a_value_out_of_range_names_the_layer_and_the_place() -> None:
