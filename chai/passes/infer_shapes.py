@@ -35,7 +35,11 @@ def infer_shapes(
             _check_source(layer, shapes)
         elif shapes.keys() >= set(layer.bottoms):
             bottoms = tuple(shapes[b] for b in layer.bottoms)
-            tops = _of_tops(layer, bottoms, (renewed or {}).get(layer.name))
+            try:
+                tops = _of_tops(layer, bottoms, (renewed or {}).get(layer.name))
+            except ShapeError as error:
+                error.hint = error.hint or _own_batch(graph, shapes)
+                raise
             shapes.update(zip(layer.tops, tops))
             macs += layer.macs(bottoms, tops)
         alive += 4 * sum(prod(shapes[t]) for t in layer.tops if t in shapes)
@@ -47,6 +51,19 @@ def infer_shapes(
                 f"{graph.path}: this network at this input size asks too much: " + limits().exceeded(limit, size)
             )
     return shapes
+
+
+def _own_batch(graph: Graph, shapes: Mapping[str, Shape]) -> str | None:
+    """Return a hint if the file's own batch would do, which these inputs have not: a Reshape may have it among its sizes."""
+    own = {blob: size[0] for blob, size in graph.inputs.items() if size and size[:1] != shapes[blob][:1]}
+    if not own:
+        return None
+    try:
+        infer_shapes(graph, {blob: (batch, *shapes[blob][1:]) for blob, batch in own.items()})
+    except ModelError:
+        return None
+    batch = min(own.values())
+    return f"the file's own batch is {batch}: --batch {batch}, or Net(..., batch={batch})"
 
 
 def _of_inputs(graph: Graph, inputs: Mapping[str, Shape], partial: bool) -> dict[str, Shape]:
