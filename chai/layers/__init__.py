@@ -27,7 +27,7 @@ FAMILIES = {  # files with several types
     "pairs": "Add Axpy Compare MatMul Mul Where",
     "priors": "PriorBox Proposal",
     "pyramids": "ICNetSubgraph SPP",
-    "recurrent": "LSTM RNN",
+    "recurrent": "ContinuationIndicator LSTM RNN",
     "reduction": "ArgMax Reduction",
     "regions": "PSROIPooling RoiAlign ROIPooling",
     "relu": "ReLU ReLU6",

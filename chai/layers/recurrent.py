@@ -1,5 +1,6 @@
 """Steps in time with a state.
 
+ContinuationIndicator: marks of sequences that all begin with the first step.
 LSTM: long short-term memory, without peepholes.
 RNN: a state through tanh, and an output through tanh.
 """
@@ -19,6 +20,37 @@ from ..util.log import logger
 from .softmax import sigmoid
 
 log = logger("chai.layers")
+
+
+class ContinuationIndicator(Layer):
+    """Top: the marks (T, N) of an LSTM or RNN, 0 in the first step and 1 in all others."""
+
+    fork = "yalecyu/crnn.caffe"
+    bottoms_allowed = (0, 1)
+    constant = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """time_step is T. N is batch_size without a bottom, else (jolibrain) the size of the bottom's ``axis``."""
+
+        time_step: int | None = within(1, 2**31 - 1)
+        batch_size: int | None = within(1, 2**31 - 1)
+        axis: int = 0
+
+    def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
+        p = self.params
+        sequences = bottoms[0][self.axis(p.axis, bottoms[0])] if bottoms else p.batch_size
+        if not p.time_step or not sequences:
+            raise self.wrong("time_step, or batch_size without a bottom, is missing")
+        return ((p.time_step, sequences),)
+
+    def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
+        return bool(bottoms) and self.axis(self.params.axis, bottoms[0]) == 0
+
+    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
+        marks = np.ones(self.shapes(*(b.shape for b in bottoms))[0], np.float32)
+        marks[0] = 0
+        return (marks,)
 
 
 class RecurrentLayer(Layer):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from chai.errors import ShapeError
 from tests.reference.recurrent import lstm, rnn
 
 from .common import Array, Run, Shape, close, numbers
@@ -27,6 +28,23 @@ def blobs(gates: int, x: Shape, static: Shape | None, more: list[Shape]) -> list
 
 def body(expose: bool) -> str:
     return f"recurrent_param {{ num_output: {D} expose_hidden: {str(expose).lower()} }}"
+
+
+@pytest.mark.parametrize(
+    ("text", "bottoms"),
+    [("batch_size: 3", []), ("axis: 1", [(7, 3, 2)]), ("axis: -1 batch_size: 9", [(2, 3)]), ("", [(3, 5)])],
+)
+def test_continuation_indicator(run: Run, text: str, bottoms: list[Shape]) -> None:
+    """All sequences begin with the first step: of crnn.caffe without a bottom, of jolibrain's fork with one."""
+    param = f"continuation_indicator_param {{ time_step: 4 {text} }}"
+    (marks,) = run("ContinuationIndicator", param, *(numbers(*shape) for shape in bottoms))
+    assert marks.tolist() == [[0, 0, 0], [1, 1, 1], [1, 1, 1], [1, 1, 1]]
+
+
+@pytest.mark.parametrize("text", ["", "time_step: 4", "batch_size: 3"])
+def test_a_continuation_indicator_without_sizes(run: Run, text: str) -> None:
+    with pytest.raises(ShapeError, match="time_step, or batch_size without a bottom, is missing"):
+        run("ContinuationIndicator", f"continuation_indicator_param {{ {text} }}")
 
 
 @pytest.mark.parametrize("static", [None, (2,), (2, 3)])

@@ -225,6 +225,7 @@ CASES = [
     of("ResizeNearestNeighbor", "resize_nearest_neighbor_param", "scale_width: 0.1", [IMAGE], "nothing is left", "0.1"),
     of("Interp", "", "", [IMAGE], "size is missing"),
     of("Interp", "interp_param", "zoom_factor: 2 pad_beg: -5", [IMAGE], "pad_beg -5", "5x7"),
+    of("ContinuationIndicator", "", "", [IMAGE], "time_step"),
     of("ICNetSubgraph", "", "", [(2, 3, 1, 1)], "17x33", "1x1"),
     of("Im2col", "convolution_param", "kernel_size: 3 axis: 2", [IMAGE], "axis 2"),
     of("Im2col", "convolution_param", "kernel_size: 3 dilation: 3", [IMAGE], "3x3", "dilation 3x3", "5x7"),

@@ -62,6 +62,7 @@ ASKED = {
     "ArgMaxParameter": {"axis"},
     "BatchNormParameter": {"use_global_stats"},
     "ConcatParameter": {"concat_dim"},
+    "ContinuationIndicatorParameter": {"time_step", "batch_size"},
     "ConvolutionParameter": {"pad_h", "pad_w", "kernel_h", "kernel_w", "stride_h", "stride_w"},
     "BNParameter": {"momentum"},  # one of the fields that tell its two forks apart
     "ClipParameter": {"min", "max"},

@@ -37,6 +37,11 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     ],
     "Embed": [("embed_param { num_output: 3 input_dim: 1 }", [(2, 4)], 1)],
     "Erf": [("", [(2, 3)], 1)],
+    "ContinuationIndicator": [
+        ("continuation_indicator_param { time_step: 4 axis: -2 }", [(2, 3, 5)], 1),
+        ("continuation_indicator_param { time_step: 4 }", [(2, 3, 5)], 1),
+        ("continuation_indicator_param { time_step: 4 batch_size: 3 }", [], 1),
+    ],
     "Exp": [("", [(2, 3)], 1)],
     "Filter": [("", [(2, 3), (2, 4), (2, 1)], 2)],
     "HardSwish": [("", [(2, 3)], 1)],

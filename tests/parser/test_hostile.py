@@ -127,6 +127,7 @@ SOURCES = {
 }  # fmt: skip
 BASE: dict[str, dict[str, str]] = {  # fields without which a type is refused anyway
     "ArgMax": {"top_k": "1"},
+    "ContinuationIndicator": {"time_step": "3"},
     "Convolution": {"num_output": "4", "kernel_size": "3"},
     "Deconvolution": {"num_output": "4", "kernel_size": "3"},
     "ConvolutionDepthwise": {"num_output": "3", "kernel_size": "3"},
