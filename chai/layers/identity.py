@@ -1,23 +1,44 @@
 """Layers that compute nothing.
 
-Dropout: the identity at TEST.
+Dropout: the identity at TEST, but for networks that were trained without its factor.
 Silence: reads blobs so that they are not outputs.
 Split: one blob under several names.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from ..blob import Array, Shape
 from ..graph import Layer
+from ..util.lazy_numpy import np
 
 
 class Dropout(Layer):
-    """Caffe scales during training, so nothing is left to do at TEST."""
+    """Caffe scales during training, so nothing is left to do at TEST; with Fast R-CNN's ``scale_train: false`` it scales there.
 
-    relays = True
+    Source: dropout_layer.cpp of caffe-fast-rcnn.
+    """
+
+    keeps_sign = True
+
+    @dataclass(frozen=True)
+    class Params:
+        """The share of numbers that training drops, and whether it scales the others."""
+
+        dropout_ratio: float = 0.5
+        scale_train: bool = True
+
+    @property
+    def relays(self) -> bool:
+        return bool(self.params.scale_train)
+
+    @property
+    def elementwise(self) -> bool:  # type: ignore[override]
+        return not self.relays
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        return bottoms
+        return bottoms if self.relays else (bottoms[0] * np.float32(1 - self.params.dropout_ratio),)
 
 
 class Silence(Layer):

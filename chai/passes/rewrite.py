@@ -40,7 +40,7 @@ def drop_identity(graph: Graph) -> Graph:
     for layer in graph.layers:
         layer = reading(layer, same)
         untouched = not sources.isdisjoint(layer.bottoms[:1]) and not outputs.isdisjoint(layer.tops)
-        if isinstance(layer, (Dropout, Split)) and not untouched:
+        if isinstance(layer, (Dropout, Split)) and layer.relays and not untouched:
             same.update(dict.fromkeys(layer.tops, layer.bottoms[0]))
         else:
             layers.append(layer)

@@ -63,6 +63,13 @@ SHAPES = [(2, 3, 5, 7), (2, 3), (4,), (2, 3, 5, 7, 2)]
         ("Power", "power_param { power: 0 scale: 2 }", lambda x: ref.power(x, 0, 2, 0)),
         ("Power", "power_param { power: 2 scale: 0 shift: 3 }", lambda x: ref.power(x, 2, 0, 3)),
         ("Dropout", "dropout_param { dropout_ratio: 0.4 }", lambda x: ref.each(x, lambda v: v)),
+        ("Dropout", "dropout_param { dropout_ratio: 0.4 scale_train: true }", lambda x: ref.each(x, lambda v: v)),
+        (
+            "Dropout",
+            "dropout_param { dropout_ratio: 0.4 scale_train: false }",
+            lambda x: ref.each(x, lambda v: 0.6 * v),
+        ),
+        ("Dropout", "dropout_param { scale_train: false }", lambda x: ref.each(x, lambda v: 0.5 * v)),
     ],
 )
 def test_element_by_element(run: Run, type: str, body: str, function: Callable[[Array], Array], shape: Shape) -> None:

@@ -89,7 +89,6 @@ ASKED = {
 # Types that have a message of their own in the schema and read nothing of it.
 UNREAD = {
     "DetectionEvaluate", "HDF5Output",  # dropped
-    "Dropout",  # the ratio is of training
     "SegmentationEvaluate", "Yolov3", "YoloV3Loss", "YoloSeg",  # the same in forks
     "Sigmoid", "TanH",  # engine only
 }  # fmt: skip

@@ -32,6 +32,20 @@ def test_a_dropout_in_a_chain(tmp_path: Path, top: str) -> None:
     same(graph, after)
 
 
+def test_a_dropout_that_scales_stays(tmp_path: Path) -> None:
+    graph = make(
+        tmp_path,
+        f"""
+        conv Convolution data -> c : {CONV}
+        drop Dropout c -> c : dropout_param {{ dropout_ratio: 0.3 scale_train: false }}
+        abs AbsVal c -> y
+        """,
+    )
+    after = drop_identity(graph)
+    assert types(after) == ["Convolution", "Dropout", "AbsVal"]
+    same(graph, after)
+
+
 def test_dropouts_and_splits_in_a_row(tmp_path: Path) -> None:
     graph = make(
         tmp_path,
