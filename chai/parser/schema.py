@@ -46,6 +46,14 @@ def message_class(name: str) -> Any:
     return message_factory.MessageFactory(_pool()).GetPrototype(descriptor)  # protobuf 3
 
 
+@cache
+def enum_class(name: str) -> Any:
+    """Return protobuf's names and numbers of a top-level enum, e.g. ``Phase``. Raises KeyError if there is none."""
+    from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+
+    return EnumTypeWrapper(_pool().FindEnumTypeByName(f"caffe.{name}"))
+
+
 @lru_cache(maxsize=1)
 def _pool() -> Any:
     from google.protobuf import descriptor_pool

@@ -337,3 +337,16 @@ def test_a_solver_is_read_and_written() -> None:
     assert text_format.Parse(text_format.MessageToString(solver), caffe_pb2.SolverParameter()) == solver
     state = caffe_pb2.SolverState(iter=3, learned_net="net.caffemodel")
     assert caffe_pb2.SolverState.FromString(state.SerializeToString()).iter == 3
+
+
+def test_enums_and_the_descriptor_are_those_of_generated_code() -> None:
+    """As SSD's model_libs.py, with Phase.Value("TRAIN"), and scripts that walk over the messages of the schema."""
+    from chai.pycaffe.proto import caffe_pb2
+
+    assert [caffe_pb2.Phase.Value(name) for name in ("TRAIN", "TEST")] == [0, 1] == [caffe.TRAIN, caffe.TEST]
+    assert (caffe_pb2.Phase.Name(1), dict(caffe_pb2.Phase.items())) == ("TEST", {"TRAIN": 0, "TEST": 1})
+    assert caffe_pb2.Phase.DESCRIPTOR.values_by_name["TEST"].number == 1
+    assert {"NetParameter", "BlobProto"} <= set(caffe_pb2.DESCRIPTOR.message_types_by_name)
+    for name in ("Phases", "_PHASE", "__path__"):
+        with pytest.raises(AttributeError):
+            getattr(caffe_pb2, name)
