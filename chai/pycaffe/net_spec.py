@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..errors import UsageError
-from ..parser.assign import layer_message
+from ..parser.assign import assign, layer_message
 from ..text import number_of
 from .proto import caffe_pb2
 
@@ -93,7 +93,10 @@ def _written(tops: Iterable[Top | Function], names: dict[Top | Function, str]) -
             bottoms, params = [messages[top.fn].top[top.n] for top in layer.inputs], dict(layer.params)
             written = bottoms if layer.in_place else [name_of(top, layer.type_name) for top in layer.tops]
             name = params.pop("name", None) or name_of(layer.tops[0] if layer.tops else layer, layer.type_name)
+            by_name = {field: params.pop(field) for field in ("bottom", "top") if field in params}
             messages[layer] = layer_message(layer.type_name, name, bottoms, written, params)
+            for field, blobs in by_name.items():  # after those of ``inputs``
+                assign(messages[layer], field, blobs)
     net = caffe_pb2.NetParameter()
     net.layer.extend(messages.values())
     return net
@@ -133,9 +136,13 @@ class NetSpec:
         """Return the tops, in order."""
         return list(self.tops.values())
 
-    def update(self, other: NetSpec | Mapping[str, Top]) -> None:
-        """Take the tops of another NetSpec."""
-        self.tops.update(other.tops if isinstance(other, NetSpec) else other)
+    def update(self, name: str | NetSpec | Mapping[str, Top], params: Mapping[str, Any] | None = None) -> None:
+        """Give the layer of a top further parameters, as in SSD's Caffe; or take the tops of another NetSpec."""
+        if isinstance(name, str):
+            top = self[name]
+            (top.fn if isinstance(top, Top) else top).params.update(params or {})
+        else:
+            self.tops.update(name.tops if isinstance(name, NetSpec) else name)
 
     def to_proto(self) -> Any:
         """Return a caffe_pb2.NetParameter. Raises UsageError for a parameter that its layer does not have."""

@@ -149,6 +149,40 @@ def test_items_names_with_slashes_and_deletion() -> None:
         _ = n.gone
 
 
+def test_a_layer_gets_further_parameters_by_the_name_of_its_top() -> None:
+    """As SSD's model_libs.py: net.update(conv_name, {"dilation": dilation})."""
+    n = caffe.NetSpec()
+    n.data = L.Input(shape={"dim": [1, 3, 9, 11]})
+    n.conv = L.Convolution(n.data, num_output=4, kernel_size=3, dilation=1)
+    n.rest = L.Silence(n.conv, ntop=0)
+    n.update("conv", {"dilation": 2, "pad": 5})
+    n.update("rest", {"include": {"phase": caffe.TRAIN}})
+    _, conv, rest = n.to_proto().layer
+    convolution = conv.convolution_param
+    assert (convolution.num_output, list(convolution.kernel_size)) == (4, [3])
+    assert (list(convolution.dilation), list(convolution.pad)) == ([2], [5])
+    assert rest.include[0].phase == caffe.TRAIN
+
+
+def test_blobs_may_be_named_beside_the_tops_of_other_layers(tmp_path: Path) -> None:
+    n = caffe.NetSpec()
+    n.data, n.shift = L.Input(shape=[{"dim": [1, 2]}, {"dim": [1, 2]}], ntop=2)
+    n.total = L.Eltwise(n.data, bottom="shift")
+    n.twice = L.Eltwise(bottom=["total", "total"])
+    n.halves = L.Slice(n.twice, top=["right"])
+    net = n.to_proto()
+    assert facts(net)[1:] == [
+        ("total", "Eltwise", ["data", "shift"], ["total"]),
+        ("twice", "Eltwise", ["total", "total"], ["twice"]),
+        ("halves", "Slice", ["twice"], ["halves", "right"]),
+    ]
+    (tmp_path / "net.prototxt").write_text(str(net))
+    results = caffe.Net(tmp_path / "net.prototxt", caffe.TEST).forward(data=[[1, 20]], shift=[[300, 4000]])
+    assert (results["halves"].tolist(), results["right"].tolist()) == ([[602]], [[8040]])
+    with pytest.raises(chai.UsageError, match="bottom: expected a text, found 3"):
+        to_proto(L.Eltwise(bottom=3))
+
+
 def test_a_network_of_thousands_of_layers_is_written() -> None:
     top = L.Input(shape={"dim": [1]})
     for _ in range(3000):
