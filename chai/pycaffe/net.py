@@ -24,6 +24,7 @@ from ..graph import Layer
 from ..offload.headroom import IMAGES
 from ..parser.caffemodel import Weights, check_fit, write_caffemodel
 from ..passes.infer_shapes import Renewed, infer_shapes
+from ..plugins.python.blob import BlobVec
 from ..runtime.batches import ahead, numbers
 from ..runtime.host.layer import check_weights, run_layer
 from ..runtime.parameters import LentParameters
@@ -36,6 +37,7 @@ from . import hdf5
 from .blob import Blob, NamedBlobs
 from .losses import with_losses
 from .mode import device_name
+from .numbering import Numbering
 
 TRAIN, TEST = 0, 1  # caffe.proto, enum Phase
 PHASES = ("TRAIN", "TEST")
@@ -53,10 +55,10 @@ class LayerInfo:
 
     name: str
     type: str
-    blobs: list[Blob]
+    blobs: BlobVec
 
 
-class Net:
+class Net(Numbering):
     """``Net(prototxt, phase, weights=caffemodel)``, ``Net(prototxt, caffemodel, phase)`` or ``Net(prototxt, phase)``.
 
     ``blobs``    every blob by name, bottom to top; in place: one blob, with the last writer's numbers
@@ -104,7 +106,7 @@ class Net:
         self._optional = [*self._labels, *unread]
         self._names = {top: graph.caffe_name(top) for top in graph.writers}
         self.blobs = NamedBlobs((n, Blob(np.zeros(shapes[n], np.float32))) for n in graph.latest if n in shapes)
-        self._layers = [LayerInfo(v.name, v.type, [Blob(b) for b in v.blobs]) for v in graph.layers]
+        self._layers = [LayerInfo(v.name, v.type, BlobVec(map(Blob, v.blobs), Blob)) for v in graph.layers]
         for layer in graph.layers:
             layer.lent = True  # by ``layers``
         declared = {top for layer in graph.layers if layer.type == "Input" for top in layer.tops}
@@ -141,14 +143,6 @@ class Net:
         """Return the ``layers`` by name."""
         return OrderedDict((v.name, v) for v in self.layers)
 
-    @property
-    def _layer_names(self) -> list[str]:
-        return [layer.name for layer in self._layers]
-
-    @property
-    def _blob_names(self) -> list[str]:
-        return list(self.blobs)
-
     # -- running
 
     def forward(
@@ -166,8 +160,18 @@ class Net:
             raise UsageError(f"layer {start!r} comes after layer {end!r}")
         wanted = [*(self.outputs if end is None else self.top_names[end]), *self._chosen(blobs)]
         self._feed(kwargs)
+        self._forward(first, last)
+        return {name: self.blobs[name].data for name in wanted}
+
+    def _forward(self, start: int, end: int) -> None:
+        """Run the layers with these numbers, from ``start`` to ``end``. Raises UsageError as ``forward`` does."""
+        if not 0 <= start <= end < len(self._layers):
+            raise UsageError(
+                f"_forward({start}, {end}): expected the numbers of two layers, 0 to {len(self._layers) - 1}"
+            )
+        self._size_labels()
         self._take_params()
-        layers = self._graph.layers[first : last + 1]
+        layers = self._graph.layers[start : end + 1]
         if self.net.overlay is None:
             self._run(layers)
         elif len(layers) < len(self._layers):
@@ -177,7 +181,6 @@ class Net:
             )
         else:
             self._run_on_overlay()
-        return {name: self.blobs[name].data for name in wanted}
 
     def forward_all(self, blobs: Sequence[str] | None = None, **kwargs: Any) -> dict[str, Array]:
         """Run any number of items in batches of the net's size, the last padded with zeros; return copies, in order."""

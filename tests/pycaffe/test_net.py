@@ -606,6 +606,42 @@ def test_names_by_which_scripts_look_around(steps: caffe.Net) -> None:
     assert re.fullmatch(r"\d+\.\d+\.\d+", caffe.__version__)
 
 
+def test_layers_and_blobs_by_number(steps: caffe.Net) -> None:
+    """As scripts that count operations or write every blob walk over a net."""
+    assert [steps._bottom_ids(i) for i in range(6)] == [[], [0], [1], [1], [1], [1, 2]]
+    assert [steps._top_ids(i) for i in range(6)] == [[0], [1], [1], [1], [2], [3]]
+    assert (steps._inputs, steps._outputs) == ([0], [3])
+    assert [blob is steps.blobs[name] for blob, name in zip(steps._blobs, ["data", "a", "b", "s"])] == [True] * 4
+    steps.blobs["data"].data[...] = 3
+    values = []
+    for i in range(6):
+        steps._forward(i, i)
+        values.append(steps._blobs[steps._top_ids(i)[0]].data.max())
+    assert values == [3, 6, 7, 7, -7, -63]
+    for start, end in ((1, 0), (-1, 2), (0, 6)):
+        with pytest.raises(chai.UsageError, match=r"_forward\(.*expected the numbers of two layers, 0 to 5"):
+            steps._forward(start, end)
+
+
+def test_names_of_caffes_own_modules(weighted: Path) -> None:
+    """MobileNet-SSD's merge_bn.py asks whether an item of params is a caffe._caffe.BlobVec."""
+    from chai.pycaffe._caffe import layer_type_list
+    from chai.pycaffe.pycaffe import Net
+
+    net = Net(weighted, caffe.TEST)
+    assert type(net) is caffe.Net
+    assert {type(blobs) for blobs in (*net.params.values(), *(layer.blobs for layer in net.layers))} == {
+        caffe._caffe.BlobVec
+    }
+    assert {type(blob) for blob in net.params["conv"]} == {caffe._caffe.Blob}
+    assert layer_type_list() == caffe.layer_type_list()
+    net.layer_dict["relu"].blobs.add_blob(5, 7)
+    assert (net.params["relu"][0].shape, type(net.params["relu"][0])) == ((5, 7), caffe._caffe.Blob)
+    for module in (caffe, caffe._caffe, caffe.pycaffe):
+        with pytest.raises(chai.UsageError, match="SGDSolver: chai runs networks, it does not train them"):
+            module.SGDSolver("solver.prototxt")
+
+
 def test_the_list_of_layer_types() -> None:
     types = caffe.layer_type_list()
     assert {"Data", "Input", "Convolution", "Python", "SoftmaxWithLoss", "ReLU"} <= set(types)

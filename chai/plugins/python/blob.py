@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from math import prod
 
 from ...blob import Array, Shape, show
@@ -76,8 +77,12 @@ class Blob:
 class BlobVec(list[Blob]):
     """The trained parameters of a layer."""
 
+    def __init__(self, blobs: Iterable[Blob] = (), kind: type[Blob] = Blob) -> None:
+        super().__init__(blobs)
+        self._kind = kind
+
     def add_blob(self, *dims: int) -> None:
         """Append a parameter of these sizes, zeros."""
-        blob = Blob(np.zeros((), np.float32))
+        blob = self._kind(np.zeros((), np.float32))
         blob.reshape(*dims)
         self.append(blob)
