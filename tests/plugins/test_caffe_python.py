@@ -245,6 +245,19 @@ def test_parameters_are_of_setup_until_a_caffemodel_has_them(tmp_path: Path) -> 
         chai.Net(path, tmp_path / "net.caffemodel", device="float", custom=tmp_path).forward(DATA)
 
 
+@pytest.mark.parametrize(("phase", "factor"), [("TRAIN", 3), ("TEST", 5)])
+def test_the_phase_as_text_is_its_name(tmp_path: Path, phase: str, factor: int) -> None:
+    """Faster R-CNN's ProposalLayer looks up its settings so."""
+    code = HEAD + (
+        "class Scaled(caffe.Layer):\n"
+        "    def setup(self, bottom, top): self.factor = {'TRAIN': 3, 'TEST': 5}[str(self.phase)]\n"
+        "    def reshape(self, bottom, top): top[0].reshape(*bottom[0].shape)\n"
+        "    def forward(self, bottom, top): top[0].data[...] = self.factor * bottom[0].data + self.phase\n"
+    )
+    top = net(tmp_path, layer("Scaled"), code, phase=phase).forward(DATA)["y"]
+    np.testing.assert_allclose(top, factor * DATA + getattr(caffe, phase), rtol=1e-6)
+
+
 def test_a_layer_without_bottom_and_the_phase(tmp_path: Path) -> None:
     code = HEAD + (
         "class Phase(caffe.Layer):\n"

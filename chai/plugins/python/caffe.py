@@ -8,6 +8,7 @@ that loads data: the pass is planned for them. Source: caffe/python_layer.hpp.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any
 
 from ...blob import Shape, show
@@ -18,6 +19,16 @@ from .blob import Blob, BlobVec
 
 METHODS = ("setup", "reshape", "forward")
 TURN = Turn("a Python layer of Caffe")  # code written for Caffe runs in one thread at a time
+
+
+class NamedPhase(IntEnum):
+    """TRAIN (0) or TEST (1); as text its name, by which Faster R-CNN's layers look up their settings."""
+
+    TRAIN = 0
+    TEST = 1
+
+    def __str__(self) -> str:
+        return self.name
 
 
 class Layer:
@@ -31,7 +42,7 @@ class Layer:
     """
 
     param_str: str
-    phase: int
+    phase: NamedPhase
     blobs: BlobVec
 
     def __init__(self, _parameter: Any = None) -> None:
@@ -81,7 +92,7 @@ class _CaffeObject:
     def __init__(self, cls: type, x: Any, param_str: str, phase: int) -> None:
         self.layer = _new(cls)
         self.layer.param_str = self.layer.param_str_ = param_str  # the latter: its name until 2014
-        self.layer.phase = phase
+        self.layer.phase = NamedPhase(phase)
         self.layer.blobs = BlobVec()
         self._params: Any = None
         tops = [Blob(np.zeros((), np.float32)) for _ in x.next]
