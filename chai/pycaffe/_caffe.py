@@ -10,6 +10,8 @@ from ..plugins.python.blob import BlobVec as BlobVec
 from ..plugins.python.caffe import Layer as Layer
 from .blob import Blob as Blob
 from .mode import (
+    init_log as init_log,
+    log as log,
     set_device as set_device,
     set_mode_cpu as set_mode_cpu,
     set_mode_gpu as set_mode_gpu,
@@ -19,7 +21,7 @@ from .net import Net as Net
 
 _TRAINING = (
     *(f"{n}Solver" for n in ("", "SGD", "Nesterov", "AdaGrad", "RMSProp", "AdaDelta", "Adam")),
-    *("get_solver", "NCCL", "Timer", "init_log", "log", "set_multiprocess"),
+    *("get_solver", "NCCL", "Timer", "set_multiprocess"),
     *("set_solver_count", "set_solver_rank", "solver_count", "solver_rank"),
 )
 

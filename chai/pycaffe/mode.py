@@ -1,4 +1,4 @@
-"""Select the device on which new networks run."""
+"""Select the device on which new networks run; log lines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ..env import env
 from ..util.log import logger
 from ..zoo import is_compiled
 
-log = logger("chai.pycaffe")
+_logger = logger("chai.pycaffe")
 _chosen = ""
 
 
@@ -39,9 +39,18 @@ def set_random_seed(seed: int) -> None:
 
 def set_mode_gpu() -> None:
     """Log a warning that there is no GPU mode, and change nothing."""
-    log.warning("chai has no GPU mode: networks run on device %s", device_name())
+    _logger.warning("chai has no GPU mode: networks run on device %s", device_name())
 
 
 def set_device(number: int) -> None:
     """Log a warning that the GPU number is ignored."""
-    log.warning("chai has no GPU %s: networks run on device %s", number, device_name())
+    _logger.warning("chai has no GPU %s: networks run on device %s", number, device_name())
+
+
+def init_log(level: int = 0, stderr: bool = False) -> None:
+    """Do nothing: Python's ``logging`` chooses what is shown."""
+
+
+def log(text: str) -> None:
+    """Log a line, level info."""
+    _logger.info("%s", text)

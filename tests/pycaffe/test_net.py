@@ -519,10 +519,15 @@ def test_modes_of_caffe_say_what_they_do_here(caplog: pytest.LogCaptureFixture) 
     with caplog.at_level(logging.INFO, "chai"):
         caffe.set_mode_cpu()
         caffe.set_random_seed(1)
+        caffe.init_log()
+        caffe.init_log(0, True)
         assert not caplog.records
+        caffe.log("Using device 0 of 100%")
         caffe.set_device(2)
         caffe.set_mode_gpu()
+    assert [r.levelname for r in caplog.records] == ["INFO", "WARNING", "WARNING"]
     assert [r.message for r in caplog.records] == [
+        "Using device 0 of 100%",
         "chai has no GPU 2: networks run on device float",
         "chai has no GPU mode: networks run on device float",
     ]
@@ -590,7 +595,7 @@ def test_training_is_refused_in_words(steps: caffe.Net) -> None:
         _ = steps.blobs["s"].diff
     with pytest.raises(chai.UsageError, match=r"data layers are inputs here.*net\.forward\(data=array"):
         steps.set_input_arrays(X, X)
-    for name in ("SGDSolver", "get_solver", "AdamSolver", "NCCL", "init_log", "solver_count"):
+    for name in ("SGDSolver", "get_solver", "AdamSolver", "NCCL", "set_multiprocess", "solver_count"):
         with pytest.raises(chai.UsageError, match=f"{name}: chai runs networks, it does not train them"):
             getattr(caffe, name)("solver.prototxt")
 
