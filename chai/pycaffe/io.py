@@ -9,16 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..blob import Array, Shape, show
-from ..errors import UsageError
-from ..images.files import read
+from ..errors import ParseError, UsageError
+from ..images.files import decoded, read
 from ..kernels.pixels import interpolate
+from ..limits import limits
 from ..runtime.batches import numbers
 from ..util.lazy_numpy import np
 from .arguments import order_of, pictures, size_of
 from .proto import caffe_pb2
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
 
 LUMINANCE = (0.2125, 0.7154, 0.0721)  # weights of R, G and B in scikit-image's rgb2gray (ITU-R BT.709)
 
@@ -143,13 +147,13 @@ class Transformer:
 # -- images
 
 
-def load_image(filename: str | Path, color: bool = True) -> Array:
+def load_image(filename: str | Path | BinaryIO, color: bool = True) -> Array:
     """Return an image as float32 from 0 to 1: (H, W, 3) RGB, or with ``color=False`` its luminance (H, W, 1).
 
     Transparency is dropped. As everywhere in chai, EXIF orientation is applied and 16-bit pixels are reduced to 8 bits;
-    scikit-image does neither. Raises ParseError for a file that is not an image.
+    scikit-image does neither. ``filename`` may be an open file. Raises ParseError for a file that is not an image.
     """
-    picture = read(filename)
+    picture = read(filename) if isinstance(filename, (str, Path)) else _read_opened(filename)
     if not color and picture.mode in ("1", "L", "LA"):
         pixels = np.asarray(picture.convert("L"))[..., None]
     else:
@@ -158,6 +162,36 @@ def load_image(filename: str | Path, color: bool = True) -> Array:
             pixels = np.dot(pixels, LUMINANCE)[..., None]
     levels: Array = np.divide(pixels, 255).astype(np.float32)
     return levels
+
+
+def _read_opened(file: BinaryIO) -> Image:
+    """Return the picture of an open file. Raises ParseError for what is none, UsageError for a file of text."""
+    name, most = str(getattr(file, "name", "image")), limits().image_bytes
+    data = file.read(most + 1) if hasattr(file, "read") else None
+    if not isinstance(data, bytes):
+        raise UsageError(
+            f"load_image: expected a file, found {type(file).__name__}",
+            hint='its path, open(path, "rb") or io.BytesIO(data)',
+        )
+    if len(data) > most:
+        raise ParseError(limits().exceeded("image_bytes", len(data)) + " bytes", path=name)
+    return decoded(data, name)[0]
+
+
+def resize(image: Array, output_shape: Sequence[int], order: int = 1, preserve_range: bool = False, **_: Any) -> Array:
+    """Resize an image as scikit-image's function of that name, which programs take from caffe.io, by ``resize_image``.
+
+    ``output_shape`` is (height, width) or (height, width, K), for an image (H, W) or (H, W, K). Bytes become numbers from 0 to
+    1 unless ``preserve_range``. Options of the border are not needed, as the edge is repeated.
+    """
+    dims = tuple(output_shape) if isinstance(output_shape, Iterable) else (output_shape,)
+    pixels = numbers("image", image)
+    if np.asarray(image).dtype == np.uint8 and not preserve_range:
+        pixels = pixels / np.float32(255)
+    resized = resize_image(pixels[..., None] if pixels.ndim == 2 else pixels, dims[:2], order)
+    if dims[2:] not in ((), resized.shape[2:]):
+        raise UsageError(f"resize: an image of {show(pixels.shape)} to {dims}: the number of channels stays")
+    return resized if dims[2:] or pixels.ndim == 3 else resized[..., 0]
 
 
 def resize_image(im: Array, new_dims: Sequence[int], interp_order: int = 1) -> Array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO, StringIO
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from PIL import Image
 
 import chai
 import chai.pycaffe as caffe
+from chai.env import env
+from chai.limits import limits
 from chai.parser.caffemodel import read_blob_file
 from tests.conftest import examples
 from tests.images.test_preprocess import naive_bilinear
@@ -198,6 +201,44 @@ def test_what_is_no_picture_is_refused(tmp_path: Path) -> None:
         caffe.io.load_image(tmp_path / "a.jpg")
     with pytest.raises(FileNotFoundError):
         caffe.io.load_image(tmp_path / "none.jpg")
+
+
+def test_a_picture_may_be_an_open_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As open_nsfw's classify_nsfw.py, which makes a JPEG in memory."""
+    path = saved(tmp_path, RNG.integers(0, 256, (5, 7, 3), dtype=np.uint8))
+    image = caffe.io.load_image(path)
+    assert np.array_equal(caffe.io.load_image(BytesIO(path.read_bytes())), image)
+    with path.open("rb") as file:
+        assert np.array_equal(caffe.io.load_image(file), image)
+    with pytest.raises(chai.ParseError, match="this is no readable image"):
+        caffe.io.load_image(BytesIO(b"nothing"))
+    for wrong in (None, 3, StringIO("nothing"), b"nothing"):
+        with pytest.raises(chai.UsageError, match=r"load_image: expected a file, found .*BytesIO"):
+            caffe.io.load_image(wrong)  # type: ignore[arg-type]
+    monkeypatch.setenv("CHAI_LIMITS", "image_bytes=50")
+    env.cache_clear()
+    limits.cache_clear()
+    with pytest.raises(chai.ParseError, match="51 exceeds the limit image_bytes=50"):
+        caffe.io.load_image(BytesIO(path.read_bytes()))
+
+
+def test_resize_is_scikit_images() -> None:
+    """Half of the size is the mean of squares, where pixels have their centres at halves."""
+    pixels = RNG.integers(0, 256, (4, 6, 3), dtype=np.uint8)
+    squares = pixels.reshape(2, 2, 3, 2, 3).astype(np.float64).mean((1, 3))
+    for shape in ((2, 3), [2, 3, 3]):
+        np.testing.assert_allclose(caffe.io.resize(pixels, shape), squares / 255, atol=1e-6)
+    floats = (pixels / 255).astype(np.float32)
+    np.testing.assert_allclose(caffe.io.resize(floats, (2, 3, 3), mode="constant", cval=0), squares / 255, atol=1e-6)
+    np.testing.assert_allclose(caffe.io.resize(pixels, (2, 3), preserve_range=True), squares, atol=1e-4)
+    flat = caffe.io.resize(floats[..., 1], (2, 3))
+    np.testing.assert_allclose(flat, squares[..., 1] / 255, atol=1e-6)
+    assert np.array_equal(caffe.io.resize(floats[..., 1], (2, 3, 1)), flat[..., None])
+    for shape, words in (((3, 2, 3, 3), "channels"), ((3, 4, 6), "channels"), (3, "expected height and width")):
+        with pytest.raises(chai.UsageError, match=words):
+            caffe.io.resize(floats, shape)
+    with pytest.raises(chai.UsageError, match="interp_order 3"):
+        caffe.io.resize(floats, (2, 3), 3)
 
 
 @settings(max_examples=examples(30))
