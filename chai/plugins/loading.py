@@ -31,7 +31,8 @@ from .definition import Definition, plain_type
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-_IMPORTS = rb"(?m)^\s*(import|from)\s+chai\b"  # a file that defines types for chai
+# a file that defines types for chai: programs for pycaffe, which open nets, define none
+_IMPORTS = rb"(?m)^\s*(import|from)\s+chai\b(?!\.pycaffe\b)"
 Source = str | Path | ModuleType | Callable[..., Any] | Mapping[str, Callable[..., Any]] | Mapping[str, ModuleType]
 Sources = Source | list[Source] | tuple[Source, ...]  # argument of Net(custom=...)
 _own_types: dict[Path, registry.Registry] = {}  # types of the files and folders that networks were created with

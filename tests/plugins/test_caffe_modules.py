@@ -144,6 +144,19 @@ def test_of_a_folder_only_the_module_that_is_named_runs(tmp_path: Path, trap: Ca
     assert str(folder) not in sys.path
 
 
+@pytest.mark.parametrize("line", ["import chai.pycaffe as caffe", "from chai.pycaffe import layers as L"])
+def test_a_program_for_pycaffe_does_not_run_itself_again(tmp_path: Path, line: str) -> None:
+    """It is in the folder of its layers, as with PYTHONPATH=.; running it again opened the net again, and so on."""
+    (tmp_path / "mine.py").write_text(DOUBLE)
+    (tmp_path / "net.prototxt").write_text(prototxt(layer(), SHAPE))
+    (tmp_path / "infer.py").write_text(
+        f"{line}\nimport chai.pycaffe\nprint('once')\n"
+        "net = chai.pycaffe.Net('net.prototxt', 1, custom='.')\n"
+        f"print(net.forward(data=[[[[3] * {SHAPE[3]}] * {SHAPE[2]}] * {SHAPE[1]}] * {SHAPE[0]})['y'].max())\n"
+    )
+    assert python(f"import os, runpy\nos.chdir({str(tmp_path)!r})\nrunpy.run_path('infer.py')") == "once\n6.0"
+
+
 def test_packages_and_files_called_init(tmp_path: Path) -> None:
     folder = tmp_path / "lib" / "rpn"
     folder.mkdir(parents=True)
