@@ -391,3 +391,20 @@ def test_enums_and_the_descriptor_are_those_of_generated_code() -> None:
     for name in ("Phases", "_PHASE", "__path__"):
         with pytest.raises(AttributeError):
             getattr(caffe_pb2, name)
+
+
+def test_messages_of_layers_that_only_train() -> None:
+    """A training prototxt of Faster R-CNN or R-FCN, which programs that merge layers read as a message."""
+    from google.protobuf import text_format
+
+    from chai.pycaffe.proto import caffe_pb2
+
+    text = """
+    layer { name: "loss_bbox" type: "SmoothL1Loss" smooth_l1_loss_param { sigma: 3.0 } }
+    layer { name: "ohem" type: "BoxAnnotatorOHEM" box_annotator_ohem_param { roi_per_img: 128 } }
+    layer { name: "drop6" type: "Dropout" dropout_param { scale_train: false } }
+    """
+    loss, ohem, drop = text_format.Merge(text, caffe_pb2.NetParameter()).layer
+    assert (loss.smooth_l1_loss_param.sigma, ohem.smooth_l1_loss_param.sigma) == (3, 1)
+    assert (ohem.box_annotator_ohem_param.roi_per_img, ohem.box_annotator_ohem_param.ignore_label) == (128, -1)
+    assert (drop.dropout_param.scale_train, loss.dropout_param.scale_train) == (False, True)
