@@ -193,7 +193,7 @@ def _make(message: Message, custom: Registry, network: str, phase: str) -> Layer
                 if code is not None:
                     what += f"; it is {code.get('layer', '')} of the Python module {code.get('module', '')!r}"
                     hint = "name the file or folder that has this module: --custom, CHAI_CUSTOM or Net(custom=...); "
-                    hint += "no other place is searched"
+                    hint += "a program for chai.pycaffe may import it instead; no other place is searched"
                 raise UnknownLayer(what, layer=name, hint=hint)
         else:
             own = message_of(type)

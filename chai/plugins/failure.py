@@ -153,7 +153,7 @@ def _reason(where: RunningLayer, error: BaseException) -> tuple[str, str | None]
     if "Cannot modify readonly array" in text:
         return "it writes into an input or a parameter; these are read-only", "write into x.out_ptrs or x.top"
     if "assignment destination is read-only" in text:
-        return _first(text), "inputs and parameters are read-only: write into the tops"
+        return _first(text), "inputs and parameters are read-only: write into the tops, or into a copy"
     if re.search(r"^it replaces x\.|'tuple' object does not support item assignment|setitem\((Uni)?Tuple\(", text):
         return _first(text), "write into the array: x.top[0][...] = values; or return them"
     return _first(text), dated(error)
@@ -177,7 +177,7 @@ def dated(error: BaseException) -> str | None:
             "that would be on PYTHONPATH, --custom FOLDER. A module in C has to be compiled for this Python"
         )
     if "missing 1 required positional argument: 'Loader'" in text:
-        return "yaml.safe_load(text): a Loader has to be named since PyYAML 6"
+        return "yaml.safe_load(text), or yaml.load(text, yaml.FullLoader) for !!python/tuple: PyYAML 6 needs a Loader"
     alias = re.match("module 'numpy' has no attribute '(float|int|bool|object|str)'", text)
     return f"NumPy 1.24 removed np.{alias[1]}: write {alias[1]}" if alias else None
 

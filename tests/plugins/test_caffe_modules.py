@@ -114,7 +114,7 @@ def test_a_prototxt_chooses_no_module_of_its_own(
     for custom in (None, tmp_path / "named", tmp_path / "named" / "mine.py", {"gemm": lambda x: None}):
         with pytest.raises(chai.UnknownLayer, match=r"it is Double of the Python module") as caught:
             chai.Net(path, device="float", custom=custom)
-        assert "--custom" in (caught.value.hint or "")
+        assert "--custom" in (caught.value.hint or "") and "may import it" in (caught.value.hint or "")
     assert not {"antigravity", "outside", "here", "beside"} & (set(sys.modules) - before)
 
 

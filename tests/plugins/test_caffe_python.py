@@ -435,11 +435,11 @@ def test_threads_that_would_wait_for_each_other(tmp_path: Path) -> None:
             "raise TypeError(\"load() missing 1 required positional argument: 'Loader'\") #",
             7,
             "Load",
-            "safe_load",
+            "yaml.load(text, yaml.FullLoader) for !!python/tuple",
         ),
         ("self.factor * ", "xrange(3) * ", 14, "name 'xrange' is not defined", "code for Python 2"),
         ("self.factor * ", "np.float(3) * ", 14, "has no attribute 'float'", "write float"),
-        ("top[0].data[...] =", "bottom[0].data[...] =", 14, "read-only", ""),
+        ("top[0].data[...] =", "bottom[0].data[...] =", 14, "read-only", "write into the tops, or into a copy"),
     ],
 )
 def test_what_it_raises_is_named_with_layer_file_and_line(

@@ -269,7 +269,7 @@ def _installed(name: str) -> bool:
         (
             into_input,
             "ValueError: assignment destination is read-only",
-            "inputs and parameters are read-only: write into the tops",
+            "inputs and parameters are read-only: write into the tops, or into a copy",
         ),
         (other_tops, "AttributeError: it replaces x.top", "x.top[0][...] = values; or return them"),
         (other_memory, "AttributeError: it replaces x.out_ptrs", "x.top[0][...] = values; or return them"),
