@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 from time import perf_counter
 from typing import Any, NoReturn, TypeVar
 
@@ -24,6 +26,8 @@ _PYTHON_2 = (
     "'dict' object has no attribute '(has_key|iter(keys|values|items))'|"
     "No module named '(cPickle|ConfigParser|Queue|StringIO|cStringIO|urllib2|__builtin__|copy_reg)'"
 )
+_CHAI = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
+_CLASSES = os.path.join(_CHAI, "plugins", "python", "")  # what calls classes of other systems
 PACKAGE = "chai_custom"  # of the modules that were run from files
 _ENDS = r"\b(bottom|top|(in|out)_ptrs|(input|output)_dims)\["  # in a line of code
 _FOLDER = re.compile(rf"\b{PACKAGE}\.at_[0-9a-f]+\.")  # the folder of a file
@@ -103,9 +107,14 @@ def place_inside(error: BaseException, place: str) -> str:
     """Return file:line of an error inside the function at ``place``, as exactly as known."""
     if (loc := getattr(error, "loc", None)) is not None:  # position of a typing error in numba
         return f"{loc.filename}:{loc.line}"
-    file = place.rpartition(":")[0]
-    lines = [line for inside, line in frames(error) if inside == file]
-    return f"{file}:{lines[-1]}" if lines else place
+    file, walked = place.rpartition(":")[0], frames(error)
+    lines = [line for inside, line in walked if inside == file and not file.startswith(_CLASSES)]
+    if lines:
+        return f"{file}:{lines[-1]}"
+    # the function may be one that a class inherits, and the error in another method, of another file
+    calls = [inner for outer, inner in pairwise(walked) if outer[0].startswith(_CLASSES)]
+    methods = [f"{inside}:{line}" for inside, line in calls if not inside.startswith(_CHAI)]
+    return methods[-1] if methods else place
 
 
 @contextmanager

@@ -423,6 +423,15 @@ def test_threads_that_would_wait_for_each_other(tmp_path: Path) -> None:
 # -- errors
 
 
+@pytest.mark.parametrize("base", ["caffe.Layer", "shared.Base"])
+def test_an_error_where_forward_is_inherited_names_the_file_that_raised(tmp_path: Path, base: str) -> None:
+    (tmp_path / "shared.py").write_text(DOUBLE.replace("class Double", "class Base"))
+    code = f"import caffe, shared\nclass Early({base}):\n    def setup(self, bottom, top):\n        raise OSError('no disk')\n"
+    code += "    def reshape(self, bottom, top): pass\n"
+    with pytest.raises(chai.PluginError, match=r"failed at .*mine\.py:4: OSError: no disk"):
+        net(tmp_path, layer("Early"), code)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "line", "reason", "hint"),
     [
