@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -32,11 +32,17 @@ OLDEST = 6  # opset; operators before it have other attributes
 
 
 class Converter:
-    """Goes through the nodes of a model. ``sizes`` has the shapes that the user gives for inputs."""
+    """Goes through the nodes of a model.
 
-    def __init__(self, model: Model, registry: Registry, sizes: Mapping[str, Shape]) -> None:
+    ``sizes`` has the shapes that the user gives for inputs, ``several`` blobs that are known to get codes of several formats.
+    """
+
+    def __init__(
+        self, model: Model, registry: Registry, sizes: Mapping[str, Shape], several: Collection[str] = ()
+    ) -> None:
         self.model, self.registry, self._sizes = model, registry, sizes
-        self.draft = Draft(model)
+        self.draft = Draft(model, several)
+        self._several = {*several}
         self._lost: set[str] = set()  # values that refused nodes do not write
         self._measured: dict[str, OnnxNode] = {}  # shapes of blobs, by the values that they are
         self._counting: dict[str, str] = {}  # nodes that are right for one batch alone, by their layers
@@ -59,6 +65,8 @@ class Converter:
                 self._lost.update(name for name in record.outputs if name not in self.draft.steps)
         if refusals:
             raise error_of(self.model.path, refusals, len(self.model.nodes))
+        if self.draft.several != self._several:  # their first codes were theirs alone until the next ones came
+            return Converter(self.model, self.registry, self._sizes, self.draft.several).run()
         self._outputs()
         return self.draft.graph, OnnxWeights(self.model.path, self.draft.stored)
 

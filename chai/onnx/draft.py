@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import ChainMap, Counter
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import fields, replace
 from math import prod
@@ -40,9 +40,10 @@ class Draft:
     ``decoded``    values that are the numbers of codes
     ``nonnegative``  blobs that cannot be negative
     ``twofold``    constants that are computed from shapes of blobs, as they are for a batch twice as large
+    ``several``    blobs of whose numbers codes of several formats are made, as far as that is known
     """
 
-    def __init__(self, model: Model) -> None:
+    def __init__(self, model: Model, several: Collection[str] = ()) -> None:
         self.model = model
         self.graph = Graph(model.name, [], {}, [], {}, path=model.path, fixed=True)
         self.stored: dict[str, Blobs] = {}
@@ -65,6 +66,8 @@ class Draft:
         self.decoded: set[str] = set()
         self.steps: dict[str, CodeSteps] = {}
         self.formats: dict[str, Format] = {}
+        self.several = {*several}
+        self._encoded: dict[str, Format] = {}  # the first format of a blob's numbers, by the blob
         self._thresholds: dict[str, tuple[float, ...]] = {}  # of weights, by layer
 
     def shape(self, name: str) -> Shape:
@@ -86,10 +89,11 @@ class Draft:
         if name:
             self.constants[name] = constant
 
-    def format(self, name: str, format: Format) -> None:
-        own = self.formats.setdefault(self.blobs[name], format)
-        if own != format:
-            raise Refused(f"its input has steps of {own.step:g} already, which cannot be {format.step:g}, too")
+    def encoded_again(self, blob: str, format: Format) -> bool:
+        """Return whether the file makes codes of several formats of a blob's numbers, which then has none of them itself."""
+        if self._encoded.setdefault(blob, format) != format:
+            self.several.add(blob)
+        return blob in self.several
 
     def used(self, name: str) -> bool:
         """Return whether a node reads a value, or it is an output."""

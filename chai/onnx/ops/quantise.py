@@ -30,13 +30,17 @@ def quantize(node: OnnxNode) -> None:
     node.draft.steps[node.outputs[0]] = steps  # known even if it is refused: the nodes after it are judged, too
     format = steps.format
     negative = format.unsigned and blob not in node.draft.nonnegative  # saturation at 0 is a ReLU
-    if node.inputs[0] in node.draft.decoded and node.draft.formats.get(blob, format) != format:  # from codes to codes
+    if node.inputs[0] in node.draft.decoded:
+        copied = node.draft.formats.get(blob, format) != format  # from codes to codes
+    else:
+        copied = node.draft.encoded_again(blob, format) and not negative  # else the ReLU has the codes
+    if copied:
         blob = node.part("Power", blob)
         node.draft.formats[blob] = format.signed if negative else format
         node.same(blob)
     if negative:
         node.result("ReLU", blob, relu6=abs(format.value / 6 - 1) < SIX)
-    node.draft.format(node.outputs[0], format)
+    node.draft.formats[node.draft.blobs[node.outputs[0]]] = format
 
 
 @operator("DequantizeLinear")
