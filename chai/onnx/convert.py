@@ -27,6 +27,7 @@ from .ops.pieces import cut
 from .ports import check_inputs
 from .read import Model, NodeRecord, ValueInfo
 from .refusal import Refusal, Refused, error_of
+from .sizes import counts_images
 
 OLDEST = 6  # opset; operators before it have other attributes
 
@@ -185,7 +186,7 @@ class Converter:
             if measured or not self.draft.twofold.keys().isdisjoint(record.inputs):
                 self._fold_twice(node, arrays)
             return
-        before = len(self.draft.graph.layers)
+        self.draft.one_batch = False
         if compute is not None:
             integers = self.draft.integers.intersection(record.inputs[record.operator == "Where" :])
             if integers and record.operator in _CUT:
@@ -199,8 +200,9 @@ class Converter:
                 self.draft.integers.update(outputs)
         else:
             self._custom(record)
-        if any(self._counts(record, i) for i in range(len(record.inputs))):
-            self._counting |= {layer.name: record.label for layer in self.draft.graph.layers[before:]}
+        if self.draft.one_batch or any(self._counts(record, i) for i in range(len(record.inputs))):
+            tops = [self.draft.blobs[name] for name in record.outputs if name in self.draft.blobs]
+            self._counting |= {self.draft.writers[top].name: record.label for top in tops}
         if codes is not None and record.operator != "DequantizeLinear":
             for name in filter(None, record.outputs):
                 self.draft.steps[name] = codes
@@ -213,21 +215,16 @@ class Converter:
         self.draft.twofold.update(zip(node.record.outputs, map(Constant, twofold)))
 
     def _counts(self, record: NodeRecord, index: int) -> bool:
-        """Return whether an input is a constant that is right for this batch alone, but for the size of the first axis."""
+        """Return whether an input is a constant that is right for this batch alone."""
         name = record.inputs[index]
         constant, other = self.draft.constants.get(name), self.draft.twofold.get(name)
         if constant is not None and other is not None:
-            here, there = constant.array(), other.array()
-            if here.shape == there.shape and record.operator in _SIZED:
-                here, there = here[1:], there[1:]
-            return not np.array_equal(here, there)
+            return record.operator not in _SIZED and not np.array_equal(constant.array(), other.array())
         if constant is None or record.operator not in _BROADCAST or not constant.shape:
             return False
-        blobs = [blob for blob in record.inputs if blob and blob not in self.draft.constants]
-        images = constant.shape[:1] if constant.shape[0] > 1 else None
-        faced = [blob for blob in blobs if self.draft.shape(blob)[:1] == images]
-        with self.draft.twice():
-            return any(self.draft.shape(blob)[:1] != images for blob in faced)
+        shapes = [self.draft.sizes(blob) for blob in record.inputs if blob and blob not in self.draft.constants]
+        faced = [pair for shape in shapes for pair in zip(shape[::-1], constant.shape[::-1])]
+        return any(own == size > 1 and counts_images(own) for own, size in faced)
 
     def _check(self, record: NodeRecord) -> None:
         """Raise ParseError for a value that is written twice, or read before it is written."""
@@ -300,7 +297,7 @@ _WHOLE = {
     "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Sub", "Sum", "Tile", "Where",
 }  # fmt: skip
 _CUT = {"Div", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"}
-# operators whose constants are sizes, of which the first is that of the batch; and those that repeat a single image
+# operators whose constants are sizes, which may depend on the batch; and those that repeat a single image
 _SIZED = {"Expand", "Reshape", "Resize"}
 _BROADCAST = {
     "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "MatMul", "Mul", "Or", "Sub", "Where",

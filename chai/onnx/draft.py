@@ -23,6 +23,7 @@ from .constants import FLOATS, Constant, TrainedBlob
 from .formats import assign
 from .read import Model
 from .refusal import Refused
+from .sizes import counts_images, plain, size
 
 Names = Sequence[str]
 Blobs = Sequence[TrainedBlob]
@@ -39,6 +40,7 @@ class Draft:
     ``whole``      values that are whole numbers, as float32;  ``integers``  those of them that the file has as integers
     ``decoded``    values that are the numbers of codes
     ``nonnegative``  blobs that cannot be negative
+    ``one_batch``  whether the node that is added now is right for this batch alone
     ``twofold``    constants that are computed from shapes of blobs, as they are for a batch twice as large
     ``several``    blobs of whose numbers codes of several formats are made, as far as that is known
     """
@@ -60,6 +62,7 @@ class Draft:
         self._values.update(name for node in model.nodes for name in node.outputs)
         self._spare = limits().folded_numbers + model.size // 4
         self.nonnegative: set[str] = set()
+        self.one_batch = False
         self.twofold: dict[str, Constant] = {}
         self.whole: set[str] = set()
         self.integers: set[str] = set()
@@ -74,6 +77,13 @@ class Draft:
         if name in self.constants:
             return self.constants[name].shape
         return self._shapes[self.blobs.get(name, name)]
+
+    def sizes(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a value, whose sizes know whether they depend on the batch."""
+        self._double()
+        shape, constant = self.shape(name), self.twofold.get(name)
+        other = self._twofold.get(self.blobs.get(name, name), shape) if constant is None else constant.shape
+        return tuple(map(size, shape, other)) if len(shape) == len(other) else shape
 
     def live(self, name: str) -> str:
         """Return the blob of a value; a constant becomes the top of a Parameter layer."""
@@ -107,19 +117,26 @@ class Draft:
 
     @contextmanager
     def twice(self) -> Iterator[None]:
-        """Let values have the shapes and numbers that they have in a batch twice as large, as far as layers take that."""
+        """Let values have the shapes and numbers of a batch twice as large."""
+        self._double()
         shapes, constants = self._shapes, self.constants
-        for layer in self.graph.layers[self._inferred :]:
-            with suppress(ChaiError, KeyError):
-                before = [self._twofold[blob] for blob in layer.bottoms]
-                own = [(*(2 * size for size in shapes[top][:1]), *shapes[top][1:]) for top in layer.tops]
-                self._twofold.update(zip(layer.tops, own if layer.source else layer.shapes(*before)))
-        self._inferred = len(self.graph.layers)
         self._shapes, self.constants = ChainMap(self._twofold, shapes), ChainMap(self.twofold, constants)
         try:
             yield
         finally:
             self._shapes, self.constants = shapes, constants
+
+    def _double(self) -> None:
+        """Infer the shapes of a batch twice as large; axis 0 counts images where a layer does not take it."""
+        for layer in self.graph.layers[self._inferred :]:
+            tops = [self._shapes[top] for top in layer.tops]
+            if not layer.source or layer.tops[0] in self.graph.inputs:
+                tops = [(*(2 * size for size in top[:1]), *top[1:]) for top in tops]
+            with suppress(ChaiError):
+                if not layer.source:
+                    tops = list(layer.shapes(*(self._twofold[blob] for blob in layer.bottoms)))
+            self._twofold.update(zip(layer.tops, tops))
+        self._inferred = len(self.graph.layers)
 
     # -- layers
 
@@ -127,6 +144,8 @@ class Draft:
         """Add a layer of chai's own. Raises Refused if its parameters or sizes are outside what it takes."""
         cls = layers.find(type)
         assert cls is not None
+        self.one_batch |= any(map(counts_images, params.values()))
+        params = {name: plain(value) for name, value in params.items()}
         self.enter(cls(self.unique(name), params=_checked(cls, params)), bottoms, tops, blobs)
 
     def enter(self, layer: Layer, bottoms: Names, tops: Names, blobs: Blobs) -> None:

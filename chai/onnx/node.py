@@ -13,6 +13,7 @@ from .constants import FLOATS, Constant, TrainedBlob
 from .draft import Blobs, Draft
 from .read import NodeRecord
 from .refusal import Refused
+from .sizes import alike, counts_images, size
 
 
 class OnnxNode:
@@ -45,11 +46,11 @@ class OnnxNode:
         """Return the shape of an input."""
         if not self.has(index):
             raise Refused(f"input {index} is missing")
-        return self.draft.shape(self.inputs[index])
+        return self.draft.sizes(self.inputs[index])
 
     def shape_of(self, blob: str) -> Shape:
         """Return the shape of a blob."""
-        return self.draft.shape(blob)
+        return self.draft.sizes(blob)
 
     def is_constant(self, index: int) -> bool:
         """Return whether an input is a constant."""
@@ -73,7 +74,9 @@ class OnnxNode:
         array = self.constant(index, what)
         if array.dtype.kind not in "iub":
             raise Refused(f"its {what} has numbers of type {array.dtype}, expected whole ones")
-        return [int(v) for v in array.reshape(-1).tolist()]
+        twofold = self.draft.twofold.get(self.inputs[index])
+        other = array if twofold is None or twofold.shape != array.shape else twofold.array()
+        return [*map(size, map(int, array.reshape(-1).tolist()), map(int, other.reshape(-1).tolist()))]
 
     def trained(self, index: int, what: str) -> TrainedBlob:
         """Return a constant input as a trained parameter, which is read when the network gets its weights."""
@@ -154,25 +157,30 @@ class OnnxNode:
     def reshaped(self, blob: str, shape: Sequence[int], final: bool = True) -> str:
         """Return a blob's numbers in another shape; with ``final`` as the node's first output.
 
-        The batch stays free: the first axis is copied if it keeps its size, or else takes what is left.
+        The batch stays free: a size that depends on it is copied from the same axis, or takes what is left. So does the first
+        size if none does: it is that of the batch that the file was exported for.
         """
-        before, dims = self.shape_of(blob), [int(d) for d in shape]
-        if tuple(dims) == before and not final:
+        before, dims = self.shape_of(blob), [*shape]
+        if not final and alike(dims, before):
             return blob
-        if not dims or not before:  # a scalar has no batch
-            pass
-        elif dims[0] == before[0]:
-            dims[0] = 0
-        elif -1 not in dims and 0 not in dims:
-            dims[0] = -1
+        free = [i for i, size in enumerate(dims) if counts_images(size)]
+        if not free and dims and counts_images(before[:1]) and (dims[0] == before[0] or not {0, -1} & {*dims}):
+            free, dims[0] = [0], before[0] if dims[0] == before[0] else prod(before)
+        for i in free:
+            if alike(before[i : i + 1], dims[i : i + 1]):
+                dims[i] = 0
+            elif -1 not in dims:
+                dims[i] = -1
+        self.draft.one_batch |= counts_images(dims)
+        target = BlobShape(tuple(map(int, dims)))
         if not final:
-            return self.part("Reshape", blob, shape=BlobShape(tuple(dims)))
-        self.result("Reshape", blob, shape=BlobShape(tuple(dims)))
+            return self.part("Reshape", blob, shape=target)
+        self.result("Reshape", blob, shape=target)
         return self.outputs[0]
 
-    def counted(self, blob: str) -> str:
-        """Return a blob, of which another number of images than the file's is refused."""
-        return self.part("Reshape", blob, shape=BlobShape(self.shape_of(blob)))
+    def for_one_batch(self, sizes: Sequence[int]) -> None:
+        """Say that the layers are right for this batch alone, if one of some sizes depends on it."""
+        self.draft.one_batch |= counts_images(sizes)
 
     def spatial(self) -> Shape:
         """Return the shape of the first input. Raises Refused unless it is (N, C, H, W)."""

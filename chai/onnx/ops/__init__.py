@@ -1,4 +1,4 @@
-"""ONNX operators, in one file each or one for each family; the folder is the list.
+"""ONNX operators, in one file each or one for each family; the folder is the list, but for ``windows.py``, which some share.
 
 How to add an operator: add a file to this folder, or a function to the file of its family, with
 

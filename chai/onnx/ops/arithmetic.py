@@ -12,6 +12,7 @@ from ...util.lazy_numpy import np
 from ..constants import unchanged
 from ..node import OnnxNode
 from ..refusal import Refused
+from ..sizes import alike
 from . import operator
 from .activations import LARGEST
 
@@ -21,16 +22,16 @@ def pair(node: OnnxNode) -> None:
     constants = [i for i in (0, 1) if node.is_constant(i)]
     if len(constants) == 1 and _with_constant(node, 1 - constants[0]):
         return
-    x, y, alike = node.input(0), node.input(1), node.shape(0) == node.shape(1)
-    if not alike and node.opset < 7:
+    x, y, same = node.input(0), node.input(1), alike(node.shape(0), node.shape(1))
+    if not same and node.opset < 7:
         y = node.reshaped(y, _facing(node, 1, len(node.shape(0))), final=False)
-    if node.operator == "Sub" and alike:
+    if node.operator == "Sub" and same:
         node.result("Eltwise", x, y, operation="SUM", coeff=(1.0, -1.0))
         return
     if node.operator in ("Sub", "Div"):
         y = node.part("Power", y, scale=-1.0) if node.operator == "Sub" else node.part("Power", y, power=-1.0)
     operation, broadcast = ("SUM", "Add") if node.operator in ("Add", "Sub") else ("PROD", "Mul")
-    node.result("Eltwise", x, y, operation=operation) if alike else node.result(broadcast, x, y)
+    node.result("Eltwise", x, y, operation=operation) if same else node.result(broadcast, x, y)
 
 
 def _with_constant(node: OnnxNode, index: int) -> bool:
@@ -120,6 +121,8 @@ def several(node: OnnxNode) -> None:
     blobs = [node.input(i) for i in range(count)]
     if len({node.shape(i) for i in range(count)}) > 1:
         raise Refused("inputs of different shapes")
+    if not alike(*map(node.shape, range(count))):
+        node.for_one_batch(node.shape())
     if name in ("Sum", "Mean"):
         coeff: dict[str, Any] = {"coeff": (1 / count,) * count} if name == "Mean" else {}
         node.result("Eltwise", *blobs, operation="SUM", **coeff)

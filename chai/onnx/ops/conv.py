@@ -11,8 +11,8 @@ from ...util.lazy_numpy import np
 from ..constants import TrainedBlob
 from ..node import OnnxNode
 from ..refusal import Refused
-from ..windows import Geometry, geometry, lowered, raised
 from . import operator
+from .windows import Geometry, geometry, lowered, raised
 
 FEW = 8  # a difference of paddings that a convolution takes as zeros in its kernel
 

@@ -10,6 +10,7 @@ from ...util.rounding import ceil_div
 from ..fold import pieces, slices, taken
 from ..node import OnnxNode
 from ..refusal import Refused
+from ..sizes import alike, counts_images
 from . import operator
 from .choose import check_index
 
@@ -34,7 +35,9 @@ def split(node: OnnxNode) -> None:
     if not all(node.record.outputs):
         raise Refused("an output without a name")
     equal = len(set(sizes)) == 1 and node.integers("split", 1) is None
-    blob = node.input() if axis or equal else node.counted(node.input())
+    blob = node.input()
+    if not equal:
+        node.for_one_batch([shape[axis]])
     if len(sizes) == 1:
         node.same(blob)
     else:
@@ -48,13 +51,13 @@ def slice_(node: OnnxNode) -> None:
     for start, end, axis, step in zip(*slices(node, len(node.shape()))):
         size = node.shape_of(blob)[axis]
         places = taken(start, end, step, size)
-        fixed = not axis and (start < 0 or end < FAR)  # images that do not depend on how many there are
-        if fixed and not 0 <= min(start, end) <= end <= size:
-            blob = node.counted(blob)
-        if step < 1 or (fixed and places.stop == size):
+        fixed = counts_images(size) and (start < 0 or end < FAR)  # images that do not depend on how many there are
+        if step > 1 or (fixed and not 0 <= min(start, end) <= end <= size):
+            node.for_one_batch([size])
+        if step < 1 or fixed:
             blob = _picked(node, blob, places, axis)
             continue
-        blob = cut(node, blob, axis, places.start, places.stop)
+        blob = cut(node, blob, axis, places.start, min(places.stop, size))
         if step > 1:
             blob = every(node, blob, axis, step)
     node.same(blob)
@@ -92,14 +95,15 @@ def gather(node: OnnxNode) -> None:
         raise Refused("a blob without numbers")
     if min(picks) < -shape[axis] or max(picks) >= shape[axis]:
         raise Refused(f"an index outside an axis of {shape[axis]}")
-    blob = node.input() if axis or min(picks) >= 0 else node.counted(node.input())
-    picks = [pick % shape[axis] for pick in picks]
-    if picks == list(range(picks[0], picks[0] + len(picks))) and (axis or picks[-1] + 1 < shape[0]):
-        blob = cut(node, blob, axis, picks[0], picks[-1] + 1)
+    if min(picks) < 0:
+        node.for_one_batch([shape[axis]])
+    picks = [pick % int(shape[axis]) for pick in picks]
+    if picks == list(range(picks[0], picks[0] + len(picks))) and not counts_images(shape[axis]):
+        blob = cut(node, node.input(), axis, picks[0], picks[-1] + 1)
     else:
-        blob = _picked(node, blob, picks, axis)
+        blob = _picked(node, node.input(), picks, axis)
     top = [*shape[:axis], *node.shape(1), *shape[axis + 1 :]]
-    if top == list(node.shape_of(blob)):
+    if alike(top, node.shape_of(blob)):
         node.same(blob)
     else:
         node.reshaped(blob, top)
@@ -153,14 +157,14 @@ def tile(node: OnnxNode) -> None:
         shape = [1] * (rank - len(shape)) + shape
         target = [1] * (rank - len(numbers)) + numbers
         blob = node.reshaped(blob, shape, final=False)
-        repeats = [1 if new in (1, old) else new if old == 1 else 0 for old, new in zip(shape, target)]
-        if repeats[:1] > [1]:
-            blob = node.counted(blob)
+        same = [new in (1, old) if not counts_images(new) else alike([new], [old]) for old, new in zip(shape, target)]
+        repeats = [1 if kept else new if old == 1 else 0 for kept, old, new in zip(same, shape, target)]
+        node.for_one_batch([size for size, count in zip(shape, repeats) if count != 1])
     else:
         repeats = numbers
     if len(repeats) != len(shape) or min(repeats, default=1) < 1:
         raise Refused(f"{node.operator} of {node.shape()} by {numbers}")
     for axis, count in enumerate(repeats):
-        if count > 1:
+        if count > 1 or counts_images(count):
             blob = node.part("Tile", blob, axis=axis, tiles=count)
     node.same(blob)

@@ -13,10 +13,10 @@ from ...util.rounding import ceil_div
 from ..constants import Constant, TrainedBlob
 from ..node import OnnxNode
 from ..refusal import Refused
-from ..windows import Geometry, geometry, lowered, raised, spans
 from . import operator
 from .activations import LARGEST
 from .pieces import cut, every
+from .windows import Geometry, geometry, lowered, raised, spans
 
 
 @operator("MaxPool", "AveragePool")

@@ -39,8 +39,8 @@ def resize(node: OnnxNode) -> None:
     if min(sizes) < 1:
         raise Refused("a blob without numbers")
     kept = [0 if size == new else new for size, new in zip(shape, sizes)]
-    blob = node.counted(node.input()) if kept[0] else node.input()
-    node.result("Resize", blob, size=tuple(kept), scale=tuple(scales or ()), **_rules(node, axes, scales or []))
+    node.for_one_batch([size for size, new in zip(shape, kept) if new])
+    node.result("Resize", node.input(), size=tuple(kept), scale=tuple(scales or ()), **_rules(node, axes, scales or []))
 
 
 def _rules(node: OnnxNode, axes: list[int], scales: list[float]) -> dict[str, Any]:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from math import prod
 
-from ...graph.params import BlobShape
 from ...text import number_of
 from ..constants import FLOATS, WHOLE, type_name
 from ..fold import flat_axis, reshape_target, squeezed, unsqueezed
 from ..node import OnnxNode
 from ..refusal import Refused
+from ..sizes import counts_images
 from . import operator
 
 
@@ -45,9 +45,9 @@ def dropout(node: OnnxNode) -> None:
 def reshape(node: OnnxNode) -> None:
     shape = node.shape()
     target = reshape_target(node, shape)
-    if target[:1] not in ([-1], [*shape[:1]]) and -1 in target and node.inputs[1] in node.draft.twofold:
-        left, odd = divmod(prod(shape), -prod(target))  # as B * heads, -1, size: the images are in the first
-        target = target if odd else [left if size == -1 else size for size in target]
+    others = -prod(target)
+    if -1 in target and counts_images(target) and prod(shape) % others == 0:  # as B * heads, -1, size
+        target = [prod(shape) // others if size == -1 else size for size in target]
     source, groups = _shuffled(node, target)
     if groups:
         node.result("ShuffleChannel", source, group=groups)
@@ -80,8 +80,6 @@ def flatten(node: OnnxNode) -> None:
     axis = flat_axis(node, len(shape))
     if axis == 1 and len(shape) > 1:
         node.result("Flatten", node.input())
-    elif axis == 0:  # all images are one row
-        node.result("Reshape", node.input(), shape=BlobShape((1, -1)))
     else:
         node.reshaped(node.input(), (prod(shape[:axis]), prod(shape[axis:])))
 
@@ -96,12 +94,7 @@ def squeeze(node: OnnxNode) -> None:
 
 @operator("Unsqueeze")
 def unsqueeze(node: OnnxNode) -> None:
-    shape = node.shape()
-    sizes = unsqueezed(node, (-1, *shape[1:]) if shape else ())
-    if -1 in sizes[1:]:  # the images are another axis now
-        node.result("Reshape", node.input(), shape=BlobShape(tuple(sizes)))
-    else:
-        node.reshaped(node.input(), unsqueezed(node, shape))
+    node.reshaped(node.input(), unsqueezed(node, node.shape()))
 
 
 @operator("Transpose")

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..blob import Shape, show
-from ..text import number_of
-from ..util.rounding import ceil_div
-from .node import OnnxNode
-from .refusal import Refused
+from ...blob import Shape, show
+from ...text import number_of
+from ...util.rounding import ceil_div
+from ..node import OnnxNode
+from ..refusal import Refused
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,114 @@
+"""Blobs whose first axis is not the batch, or not it alone: onnxruntime's numbers for every batch, whichever was read for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+import chai
+from chai.errors import ShapeError
+
+from .common import model, node, numbers
+
+BATCHES = (1, 2, 3, 4, 6)
+MOST = 2**31 - 1
+TENSORS = {
+    "0": np.array([0]), "1": np.array([1]), "2": np.array([2]), "-1": np.array([-1]), "-2": np.array([-2]),
+    "most": np.array([MOST]), "least": np.array([-MOST]), "first": np.array(0), "some": np.array([2, 0]),
+    "table": np.array([[0, 1], [2, 1]]), "parts": np.array([1, 2]), "pair": np.array([2, 1, 1, 1, 1]),
+    "three": np.array([3, 1, 1, 1]), "as it was": np.array([0, 0, -1]), "twice": np.array([2, 1, 1, 1], np.float32),
+    "threes": numbers(3, 1, 1, 1), "two": numbers(2, 3, 5, 7), "heads": np.array([3, -1, 35]), "35": np.array([35]),
+}  # fmt: skip
+
+
+def mean(axis: int, *after: bytes) -> list[bytes]:
+    return [node("ReduceMean", ["z"], ["m"], axes=[axis], keepdims=1), *after]
+
+
+# nodes that read z, the images as the second axis: 3 x N x 5 x 7
+FREE = {
+    "mean over the first axis": [node("ReduceMean", ["z"], ["y"], axes=[0], keepdims=1)],
+    "mean without it": [node("ReduceMean", ["z"], ["y"], axes=[3], keepdims=0)],
+    "log of sums": [node("ReduceLogSumExp", ["z"], ["y"], axes=[0], keepdims=1)],
+    "difference to the mean": mean(0, node("Sub", ["z", "m"], ["y"])),
+    "difference to the mean of images": mean(1, node("Sub", ["z", "m"], ["y"])),
+    "norm": [node("LpNormalization", ["z"], ["y"], axis=0)],
+    "place of the maximum": [node("ArgMax", ["z"], ["i"], axis=3, keepdims=0), node("Cast", ["i"], ["y"], to=1)],
+    "first": [node("Gather", ["z", "first"], ["y"], axis=0)],
+    "some": [node("Gather", ["z", "some"], ["y"], axis=0)],
+    "last": [node("Gather", ["z", "-1"], ["y"], axis=0)],
+    "table": [node("Gather", ["z", "table"], ["y"], axis=0)],
+    "table of rows": [node("Gather", ["z", "table"], ["y"], axis=2)],
+    "slice from the end": [node("Slice", ["z", "-2", "most", "0"], ["y"])],
+    "every second": [node("Slice", ["z", "0", "most", "0", "2"], ["y"])],
+    "reversed": [node("Slice", ["z", "-1", "least", "0", "-1"], ["y"])],
+    "first image": [node("Slice", ["z", "0", "1", "1"], ["y"])],
+    "parts": [node("Split", ["z", "parts"], ["y", "rest"], axis=0)],
+    "axis before": [node("Unsqueeze", ["z", "0"], ["y"])],
+    "axis between": [node("Unsqueeze", ["z", "1"], ["y"])],
+    "copies": [node("Unsqueeze", ["z", "0"], ["u"]), node("Expand", ["u", "pair"], ["y"])],
+    "copies of a mean": mean(0, node("Expand", ["m", "three"], ["y"])),
+    "larger": [node("Resize", ["z", "", "twice"], ["y"], mode="nearest")],
+    "flat maps": [node("Reshape", ["z", "as it was"], ["y"])],
+    "a constant": [node("Mul", ["z", "threes"], ["y"])],
+    "heads": [node("Reshape", ["z", "heads"], ["y"])],
+    "heads by shape": [
+        node("Shape", ["z"], ["s"]),
+        node("Slice", ["s", "0", "2", "0"], ["both"]),
+        node("Concat", ["both", "35"], ["target"], axis=0),
+        node("Reshape", ["z", "target"], ["y"]),
+    ],
+    "more images": [node("Concat", ["x", "two"], ["y"], axis=0)],
+    "the mean and its number": [  # which does not depend on the batch
+        node("ReduceMean", ["x"], ["m"], axes=[0], keepdims=1),
+        node("Concat", ["m", "two"], ["c"], axis=0),
+        node("Shape", ["c"], ["s"]),
+        node("Gather", ["s", "first"], ["count"]),
+        node("Cast", ["count"], ["number"], to=1),
+        node("Div", ["c", "number"], ["y"]),
+    ],
+}
+# those that are for one batch alone
+COUNTED = {
+    "last image": [node("Slice", ["z", "-1", "most", "1"], ["y"], "last")],
+    "reversed images": [node("Slice", ["z", "-1", "least", "1", "-1"], ["y"], "last")],
+    "every second image": [node("Slice", ["z", "0", "most", "1", "2"], ["y"], "last")],
+    "last of more": [
+        node("Concat", ["x", "two"], ["c"], axis=0),
+        node("Slice", ["c", "-1", "most", "0"], ["y"], "last"),
+    ],
+}
+
+
+def network(nodes: Sequence[bytes]) -> bytes:
+    turned = node("Transpose", ["x"], ["z"], perm=[1, 0, 2, 3])
+    return model([turned, *nodes], {"x": ("batch", 3, 5, 7)}, ["y"], TENSORS)
+
+
+@pytest.mark.parametrize("case", FREE)
+def test_every_batch(case: str) -> None:
+    ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install -e '.[dev]'")
+    options = ort.SessionOptions()
+    options.log_severity_level = 3  # of constants that no node reads
+    file = network(FREE[case])
+    session = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    images = {batch: numbers(batch, 3, 5, 7, seed=2) for batch in BATCHES}
+    expected = {batch: session.run(None, {"x": x})[0] for batch, x in images.items()}
+    for read in (1, 2, 3):
+        with chai.Net(file, device="float", shapes={"x": images[read].shape}) as net:
+            for batch, x in images.items():
+                y = net.forward(x=x)["y"]
+                assert y.shape == expected[batch].shape, (read, batch)
+                np.testing.assert_allclose(y, expected[batch], rtol=1e-5, atol=1e-5, err_msg=f"{read}, {batch}")
+
+
+@pytest.mark.parametrize("case", COUNTED)
+def test_one_batch(case: str) -> None:
+    for read, batch in ((1, 2), (2, 1), (2, 4), (3, 6), (4, 3)):
+        with (
+            chai.Net(network(COUNTED[case]), device="float", shapes={"x": (read, 3, 5, 7)}) as net,
+            pytest.raises(ShapeError, match="node 'last' has numbers for that batch"),
+        ):
+            net.forward(x=numbers(batch, 3, 5, 7))
