@@ -100,16 +100,16 @@ def _compiled(file: Artifact, overlay: Overlay, custom: Callable[[], Registry]) 
         raise file.error("header: 'outputs' and 'latest' do not name the same blobs")
     if not latest.keys() >= set(inputs):
         raise file.error("header: 'inputs' and 'latest' do not name the same blobs")
-    source = NetworkInputs("data", (), tuple(inputs), type="Input")
     graph = Graph(
         file.get("name", str),
-        [source, *known_layers.values()],
+        [NetworkInputs("data", (), tuple(inputs), type="Input"), *known_layers.values()],
         {b: shapes[b] for b in inputs},
         outputs,
         latest,
         path=file.path,
         folded=folded,
         composed=_composed(file),
+        counting=file.get("counting", str, ""),
         notes=[f"compiled by chai {file.get('chai', str, UNNAMED)[:40]}"],
     )
     packing, on_host = (lambda stored, _: stored, {}) if own is None else (own.packing, own.on_host)

@@ -78,6 +78,8 @@ def save(net: Network, path: str | Path, card: Card | None = None) -> None:
     }
     if between:  # blobs that only Tasks of one layer write and read
         header["between"] = {blob: plain(format) for blob, format in between.items()}
+    if graph.counting:
+        header["counting"] = graph.counting
     if graph.composed:
         header["composed"] = {name: {"type": c.type, "parts": list(c.parts)} for name, c in graph.composed.items()}
     with complete(path) as part:

@@ -224,7 +224,7 @@ class Converter:
             return False
         shapes = [self.draft.sizes(blob) for blob in record.inputs if blob and blob not in self.draft.constants]
         faced = [pair for shape in shapes for pair in zip(shape[::-1], constant.shape[::-1])]
-        return any(own == size > 1 and counts_images(own) for own, size in faced)
+        return any(size > 1 and counts_images(own) for own, size in faced)
 
     def _check(self, record: NodeRecord) -> None:
         """Raise ParseError for a value that is written twice, or read before it is written."""

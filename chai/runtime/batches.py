@@ -133,8 +133,13 @@ def run_batches(
     if _fits(execution, feeds):
         return execution.run(feeds, keep, started, written)
     started = perf_counter() if started is None else started
-    batch = execution.plan.batch
+    batch, node = execution.plan.batch, execution.plan.graph.counting
     count = next(iter(feeds.values())).shape[0]
+    if node:
+        raise UsageError(
+            f"{number_of(count, 'image')} for a network of {batch}; node {node!r} has numbers for that batch",
+            hint=f"feed {number_of(batch, 'image')} at a time, or compile the ONNX file again with --shape",
+        )
     passes = [execution.run(part, keep) for part in _parts(feeds, count, batch)]
     blobs = _joined(execution, [blobs for blobs, _ in passes], count)
     return blobs, joined_times([times for _, times in passes], count, (perf_counter() - started) * 1000)

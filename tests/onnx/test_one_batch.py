@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 import chai
-from chai.errors import ShapeError
+from chai.artifact.save import save
+from chai.errors import ShapeError, UsageError
 
 from .common import model, node, numbers
 
@@ -58,6 +61,22 @@ def test_numbers_that_count_the_images_are_for_one_batch(case: str, batch: int) 
         with pytest.raises(ShapeError, match="node 'last' has numbers for that batch") as caught:
             net.forward(x=numbers(2, 3, 5, 7))
         assert "--shape x=" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("case", COUNTED)
+def test_a_compiled_network_counts_the_same_images(tmp_path: Path, case: str, batch: int) -> None:
+    """It would cut or fill up another batch to passes of its own, whose numbers are those of its own."""
+    nodes, expected = COUNTED[case]
+    x = numbers(batch, 3, 5, 7, seed=2)
+    with chai.Net(model(nodes, {"x": ("batch", 3, 5, 7)}, ["y"], TENSORS), shapes={"x": x.shape}) as net:
+        net.calibrate(x=x)
+        save(net, tmp_path / "net.chai")
+    with chai.Net(tmp_path / "net.chai") as net:
+        np.testing.assert_allclose(net.forward(x=x)["y"], expected(x), atol=0.05)
+        for images in (2, 6):
+            with pytest.raises(UsageError, match=f"{images} images for a network of {batch}; node 'last' has numbers"):
+                net.forward(x=numbers(images, 3, 5, 7))
 
 
 @pytest.mark.parametrize("operator", ["Add", "Mul", "Greater", "Where"])
