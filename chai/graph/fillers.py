@@ -17,8 +17,8 @@ def fill(layer: str, shapes: tuple[Shape, ...], fillers: tuple[Filler | None, ..
     """Return one float32 blob per shape.
 
     Weights (two axes or more) are drawn like Caffe's xavier, uniform in +-sqrt(3 / fan_in), so that signals keep their
-    magnitude from layer to layer, unless they have a bilinear filler, which is applied. Everything else, and blobs with
-    a filler of type EXACT or a constant that is not 0, get the filler's constant, or 0.
+    magnitude from layer to layer, unless they have a constant or bilinear filler, which is applied. Everything else, and
+    blobs with a filler of type EXACT, get the filler's constant, or 0.
     """
     random = np.random.default_rng(crc32(layer.encode()))
     blobs = []
@@ -26,17 +26,12 @@ def fill(layer: str, shapes: tuple[Shape, ...], fillers: tuple[Filler | None, ..
         filler = fillers[i] if i < len(fillers) else None
         if filler is not None and filler.type == "bilinear" and len(shape) == 4:
             blobs.append(bilinear(shape))
-        elif len(shape) < 2 or (filler is not None and (filler.type == EXACT or _stated(filler))):
+        elif len(shape) < 2 or (filler is not None and filler.type in (EXACT, "constant")):
             blobs.append(np.full(shape, filler.value if filler else 0, np.float32))
         else:
             limit = sqrt(3 / max(1, prod(shape[1:])))
             blobs.append(random.uniform(-limit, limit, shape).astype(np.float32))
     return blobs
-
-
-def _stated(filler: Filler) -> bool:
-    """Return whether a filler is a constant other than 0, which is Caffe's default and would make all blobs after it 0."""
-    return filler.type == "constant" and filler.value != 0
 
 
 def upsampling(fillers: tuple[Filler | None, ...]) -> bool:

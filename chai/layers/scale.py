@@ -115,7 +115,7 @@ class Bias(BroadcastLayer):
         filler: Filler | None = nested(Filler)
 
     def fillers(self) -> tuple[Filler | None, ...]:
-        return (self.params.filler,)
+        return (self.params.filler or Filler(),)
 
     def affine(self) -> tuple[Array, Array] | None:
         if not self.per_channel_only:
@@ -154,7 +154,7 @@ class Scale(BroadcastLayer):
 
     def fillers(self) -> tuple[Filler | None, ...]:
         factor = () if len(self.bottoms) == 2 else (self.params.filler or Filler(value=1.0),)
-        return (*factor, self.params.bias_filler)
+        return (*factor, self.params.bias_filler or Filler())
 
     def affine(self) -> tuple[Array, Array] | None:
         if not self.per_channel_only:

@@ -37,18 +37,24 @@ def test_an_upsampling_kernel_that_is_not_stored_is_its_filler(tmp_path: Path) -
 
 
 def test_constant_weights_are_the_files(tmp_path: Path) -> None:
-    """A mean of 3 x 3 pixels, which needs no training; a constant of 0 is the filler of those who state none."""
+    """A mean of 3 x 3 pixels, which needs no training, and zeros; where none are stated they are random, but for a bias."""
     conv = 'layer {{ name: "{0}" type: "Convolution" bottom: "data" top: "{0}" '
     conv += "convolution_param {{ num_output: 2 kernel_size: 3 {1} }} }}\n"
     (tmp_path / "net.prototxt").write_text(
         'layer { name: "data" type: "Input" top: "data" input_param { shape { dim: 1 dim: 1 dim: 5 dim: 7 } } }\n'
         + conv.format("mean", 'weight_filler { type: "constant" value: 0.11111111 } bias_filler { value: 2 }')
-        + conv.format("any", 'weight_filler { type: "constant" }')
-        + 'layer { name: "scale" type: "Scale" bottom: "data" top: "scale" scale_param { num_axes: -1 filler { value: 3 } } }\n'
+        + conv.format("zeros", 'weight_filler { type: "constant" } bias_filler { value: 5 }')
+        + conv.format("any", "")
+        + 'layer { name: "scale" type: "Scale" bottom: "data" top: "scale" '
+        + "scale_param { num_axes: -1 filler { value: 3 } bias_term: true } }\n"
+        + 'layer { name: "same" type: "Scale" bottom: "data" top: "same" scale_param { num_axes: 2 bias_term: true } }\n'
+        + 'layer { name: "bias" type: "Bias" bottom: "data" top: "bias" bias_param { num_axes: 2 } }\n'
     )
     x = np.random.default_rng(3).standard_normal((1, 1, 5, 7)).astype(np.float32)
     tops = chai.Net(tmp_path / "net.prototxt", device="float").forward(x)
     means = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3)).mean((4, 5)) + 2
     np.testing.assert_allclose(tops["mean"], np.repeat(means, 2, 1), rtol=1e-5)
     np.testing.assert_allclose(tops["scale"], 3 * x, rtol=1e-6)
-    assert tops["any"].std() > 0
+    np.testing.assert_array_equal(tops["same"], x)
+    np.testing.assert_array_equal(tops["bias"], x)
+    assert (tops["zeros"] == 5).all() and tops["any"].std() > 0
