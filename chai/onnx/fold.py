@@ -6,7 +6,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial, reduce
+from functools import cache, partial, reduce
+from inspect import signature
 from math import prod
 from typing import Any
 
@@ -19,6 +20,7 @@ from .node import OnnxNode
 from .refusal import Refused
 
 Fold = Callable[..., Any]  # (node, *arrays) -> an array, or a list of one per output
+_signature = cache(signature)
 _FOLDS: dict[str, Fold] = {}
 _SIZES = {"Shape", "Size"}
 _REDUCTIONS = {f"Reduce{name}": name.lower() for name in ("Sum", "Prod", "Min", "Max", "Mean")}
@@ -55,11 +57,13 @@ def fold(node: OnnxNode) -> list[Array] | None:
     if node.operator not in _VIEWS:
         node.draft.claim(sum(array.size for array in arrays if array is not None))
     try:
+        _signature(function).bind(node, *arrays)
+    except TypeError:
+        raise Refused(f"{number_of(len(arrays), 'input')}, of which it takes another number") from None
+    try:
         with np.errstate(all="ignore"):
             results = function(node, *arrays)
     except (ValueError, IndexError, TypeError, OverflowError, MemoryError) as error:
-        if error.__traceback__ is not None and error.__traceback__.tb_next is None:  # the call itself failed
-            raise Refused(f"{number_of(len(arrays), 'input')}, of which it takes another number") from None
         raise Refused(f"its constants do not fit together: {error}") from None
     return [np.asarray(result) for result in results] if isinstance(results, list) else [np.asarray(results)]
 
