@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from ..errors import ChaiError, UsageError
+from ..plugins import CODE
 from ..text import tell
 from ..util.suggest import did_you_mean
 from . import output
 
 _ADDRESS = re.compile(r"(?:-[^=]*=)?((?:https?|ftp|s3|gs)://.*)", re.DOTALL | re.IGNORECASE)
-_CODE = (".py", ".xml", ".cl", ".h")  # of custom layers
 
 
 class Parser(argparse.ArgumentParser):
@@ -118,7 +118,7 @@ def _implied(args: argparse.Namespace, option: str, place: Path) -> Iterator[Pat
             path, stored = locate(args.net, args.weights, compiled=True, adjacent=True)
             yield from (path.with_suffix(".toml"), *([stored] if stored else []), *map(Path, files_of(path)))
     if os.path.isdir(place):
-        kinds = _CODE if option == "custom" else (*FORMATS, ".npy")
+        kinds = (*CODE, ".xml") if option == "custom" else (*FORMATS, ".npy")
         yield from (file for file in chain(place.glob("*"), place.glob("*/*")) if file.suffix.lower() in kinds)
 
 

@@ -13,3 +13,5 @@ layer        the Layer in a Graph
 failure      errors for users when custom code fails
 opencl       layers whose kernels are in OpenCL, in a process of their own
 """
+
+CODE = (".py", ".cl", ".h")  # files of custom layers: modules, and kernels in OpenCL with their headers

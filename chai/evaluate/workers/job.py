@@ -29,6 +29,7 @@ from ...images.preprocess import PictureWindow, Preprocess
 from ...limits import limits
 from ...net import Net
 from ...overlay import load
+from ...plugins import CODE
 from ...plugins.loading import load_custom
 from ...util.files import digest
 from ...zoo import is_compiled
@@ -41,7 +42,6 @@ from ..truth import map_file
 
 Place = tuple[int, str, "int | None"]  # index of an image, its file, and its item in a .npy of several images
 Answer = dict[str, Any]  # {"records": [...]}, {"lost": "why"} or {"refused": an error}
-_CODE = (".py", ".cl", ".h")  # modules, and kernels in OpenCL with their headers
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def _below(folder: Path) -> list[Path]:
         if count > limits().custom_files:
             message = f"custom layers in {str(folder)!r}: " + limits().exceeded("custom_files", count)
             raise UsageError(message, hint="name the folder with the layers alone")
-        code += [Path(place, file) for file in files if file.endswith(_CODE)]
+        code += [Path(place, file) for file in files if file.endswith(CODE)]
     return sorted(code)
 
 
