@@ -129,15 +129,25 @@ def locked(path: Path, waiting: Callable[[], object] | None = None) -> Iterator[
 def opened(path: str | Path, pipe: bool = True) -> BinaryIO:
     """Open a file to read, without waiting for the writer of a pipe: a pipe without one is empty.
 
-    Raises ParseError for a device, which may have no end, and unless ``pipe`` for a pipe: it can be read only once.
+    Raises ParseError for what may have no end, a device or a file of the system, as ``/proc/kmsg``, and unless ``pipe`` for a
+    pipe: it can be read only once.
     """
     file = open(path_of(path), "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))  # noqa: SIM115
-    mode = os.fstat(file.fileno()).st_mode
-    if not (stat.S_ISREG(mode) or (pipe and stat.S_ISFIFO(mode))):
+    status = os.fstat(file.fileno())
+    regular = stat.S_ISREG(status.st_mode) and (status.st_size > 0 or _is_empty(file.fileno()))
+    if not (regular or (pipe and stat.S_ISFIFO(status.st_mode))):
         file.close()
         raise ParseError("this is a pipe or a device, expected a file", path=str(path), hint="save it to a file first")
     os.set_blocking(file.fileno(), True)
     return file
+
+
+def _is_empty(number: int) -> bool:
+    """Return whether an open file of 0 bytes has none. One of the system has some, or does not say so without waiting."""
+    try:
+        return not os.pread(number, 1, 0)
+    except OSError:
+        return False
 
 
 def opened_file(path: str | Path) -> BinaryIO:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from os import stat
-from stat import S_ISREG
 from typing import TYPE_CHECKING
+
+from ..errors import ParseError
+from ..util.files import opened_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,9 +23,7 @@ def is_onnx(path: str | Path) -> bool:
     from ..parser.mistaken import HEAD, starts_like_onnx  # a compiled network needs no parser
 
     try:
-        if not S_ISREG(stat(path).st_mode):  # opening a pipe would wait for its writer
-            return False
-        with open(path, "rb") as file:
+        with opened_file(path) as file:
             return starts_like_onnx(file.read(HEAD))
-    except OSError:  # the name of a shipped network, for one
+    except (OSError, ParseError):  # the name of a shipped network, for one, or a pipe
         return False

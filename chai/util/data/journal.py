@@ -6,13 +6,14 @@ import fcntl
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Any
 from zlib import crc32
 
 from ...errors import ParseError, UsageError
-from ..files import named
+from ..files import named, opened_file
 
 Record = dict[str, Any]
 SCHEMA = "chai.journal/2"
@@ -33,8 +34,11 @@ class Journal:
         self.path, self.key = path, key
         self.records: dict[Any, Record] = {}
         self._synced = monotonic()
-        if os.path.exists(path) and not os.path.isfile(path):
-            raise UsageError(f"journal {path}: this is no file", hint="name another")
+        try:
+            with suppress(FileNotFoundError):
+                opened_file(path).close()
+        except (ParseError, IsADirectoryError):
+            raise UsageError(f"journal {path}: this is no file", hint="name another") from None
         self._file = open(path, "a+b")  # noqa: SIM115
         with named(path):
             try:
