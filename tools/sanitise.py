@@ -46,6 +46,7 @@ TESTS = {
     ],
     "thread": [
         "tests/kernels/test_threads.py",
+        "tests/kernels/test_elsewhere.py",
         "tests/kernels/test_running.py",
         "tests/kernels/test_conversions.py::test_conversions_in_pieces_have_the_codes_of_whole_ones",
         "tests/kernels/test_floats.py::test_lrn_has_the_bits_of_single_operations",

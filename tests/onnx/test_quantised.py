@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,8 @@ from chai.errors import UnsupportedNodes
 from chai.fixed import SINGLE
 
 from .common import model, node, numbers, run
-from .networks import NETWORKS
 
 Array = np.ndarray
-QUANTISED = [name for name in NETWORKS if name != "warped"]  # of which its quantiser loses a blob
 X = numbers(2, 3, 7, 5)
 S, T = np.float32(0.02), np.float32(0.03)  # steps of x and y
 W = np.random.default_rng(1).integers(-127, 128, (4, 3, 3, 3)).astype(np.int8)
@@ -111,96 +108,6 @@ def test_codes(file: Any, dtype: str, x: int, y: int, in_steps: Any, out_steps: 
     (in_float,) = run(file(dtype, x, y), x=np.clip(X, *(float(S) * bound for bound in in_steps)).astype(np.float32))
     inside = (expected > out_steps[0]) & (expected < out_steps[1])
     assert np.abs(in_float - result)[inside].max() < 3 * float(T)
-
-
-BOUNDS = {("int8", 0): (-128, 127), ("uint8", 128): (-128, 127), ("uint8", 0): (0, 255), ("int8", -128): (0, 255)}
-AGAIN = {  # step, type and zero point of the convolution's codes, then those of what is made of them, one after the other
-    "finer": ((0.04, "int8", 0), (0.03, "int8", 0)),
-    "coarser": ((0.03, "int8", 0), (0.07, "uint8", 128)),
-    "without the negative ones": ((0.05, "int8", 0), (0.025, "uint8", 0)),  # saturated at 127 * 0.05 before
-    "with both signs": ((0.03, "uint8", 0), (0.05, "int8", 0)),
-    "unsigned both": ((0.05, "int8", -128), (0.03, "uint8", 0)),
-    "saturated between": ((0.03, "int8", 0), (0.0127, "int8", 0), (0.05, "int8", 0)),
-    "without the negative ones between": ((0.03, "int8", 0), (0.0063, "uint8", 0), (0.04, "int8", 0)),
-}
-
-
-@pytest.mark.parametrize("case", AGAIN)
-def test_codes_are_made_of_codes(case: str) -> None:
-    """A QuantizeLinear after a DequantizeLinear of another step: each rounds and saturates."""
-    tensors: dict[str, Any] = {"sx": S, "zx": np.int8(0)}
-    tensors |= {"w": W, "sw": U, "zw": np.zeros(4, np.int8), "b": (B * (S * U)).astype(np.float32)}
-    nodes = [
-        node("QuantizeLinear", ["x", "sx", "zx"], ["xq"]),
-        node("DequantizeLinear", ["xq", "sx", "zx"], ["xd"]),
-        node("DequantizeLinear", ["w", "sw", "zw"], ["wd"], axis=0),
-        node("Conv", ["xd", "wd", "b"], ["y0"], "conv", pads=[1, 1, 1, 1], strides=[2, 1]),
-    ]
-    for i, (step, dtype, zero) in enumerate(AGAIN[case], 1):
-        tensors |= {f"s{i}": np.float32(step), f"z{i}": np.array(zero, dtype)}
-        nodes.append(node("QuantizeLinear", [f"y{i - 1}", f"s{i}", f"z{i}"], [f"q{i}"], f"codes{i}"))
-        nodes.append(node("DequantizeLinear", [f"q{i}", f"s{i}", f"z{i}"], [f"y{i}"]))
-    file = model(nodes, {"x": X.shape}, [f"y{len(AGAIN[case])}"], tensors)
-    with chai.Net(file, device="emulator") as net:
-        (result,) = net.forward(x=X).values()
-        assert {net.partition.engine(layer.name) for layer in net.graph.layers if not layer.source} == {"fpga"}
-    numbers = convolved(steps_of(X, float(S), -128, 127)) * (float(S) * U.astype(np.float64))[:, None, None]
-    inside = np.ones(numbers.shape, bool)  # a table of codes ends at -127
-    for step, dtype, zero in AGAIN[case]:
-        expected = np.clip(np.rint(numbers / step), *BOUNDS[dtype, zero])
-        numbers, inside = expected * step, inside & (expected > -128)
-    first, second = AGAIN[case][0][0], step
-    got = np.rint(result / np.float32(second))
-    wrong = got != expected  # the multipliers of the convolution have 16 bits
-    assert np.abs(got - expected).max() <= max(1, first / second) and wrong[inside].mean() < 0.02
-    assert len(np.unique(got)) > 15
-    ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install -e '.[dev]'")
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    (theirs,) = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"]).run(None, {"x": X})
-    np.testing.assert_allclose(np.rint(theirs / np.float32(second)), expected, atol=max(1, first / second))
-
-
-SEVERAL = {  # step, type and zero point of codes that are each made of the same numbers
-    "signed and unsigned": ((0.03, "int8", 0), (0.02, "uint8", 0)),
-    "unsigned and signed": ((0.02, "uint8", 0), (0.03, "int8", 0)),
-    "one step": ((0.03, "int8", 0), (0.03, "int8", -128)),
-    "fine and coarse": ((0.01, "int8", 0), (0.05, "uint8", 128)),
-    "three": ((0.051, "int8", 0), (0.037, "uint8", 0), (0.0149, "int8", 0)),
-}
-
-
-@pytest.mark.parametrize("of", ["conv", "input"])
-@pytest.mark.parametrize("case", SEVERAL)
-def test_codes_of_several_formats_of_one_blob(case: str, of: str) -> None:
-    """Each is made of the numbers, not of another's codes, in whatever order the file has them."""
-    ort = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed: pip install -e '.[dev]'")
-    tensors: dict[str, Any] = {"sx": S, "zx": np.int8(0), "w": W, "sw": U, "zw": np.zeros(4, np.int8)}
-    nodes = [node("Identity", ["x"], ["c"])]
-    if of == "conv":
-        nodes = [
-            node("QuantizeLinear", ["x", "sx", "zx"], ["xq"]),
-            node("DequantizeLinear", ["xq", "sx", "zx"], ["xd"]),
-            node("DequantizeLinear", ["w", "sw", "zw"], ["wd"], axis=0),
-            node("Conv", ["xd", "wd"], ["c"], "conv"),
-        ]
-    names = [f"y{i}" for i in range(len(SEVERAL[case]))]
-    for i, (step, dtype, zero) in enumerate(SEVERAL[case]):
-        tensors |= {f"s{i}": np.float32(step), f"z{i}": np.array(zero, dtype)}
-        nodes.append(node("QuantizeLinear", ["c", f"s{i}", f"z{i}"], [f"q{i}"], f"codes{i}"))
-        nodes.append(node("DequantizeLinear", [f"q{i}", f"s{i}", f"z{i}"], [f"d{i}"]))
-        nodes.append(node("MaxPool", [f"d{i}"], [f"y{i}"], f"pool{i}", kernel_shape=[2, 2]))
-    file = model(nodes, {"x": X.shape}, names, tensors)
-    x = steps_of(X, float(S), -128, 127).astype(np.float32) * S  # which the codes before the convolution do not change
-    options = ort.SessionOptions()
-    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
-    theirs = ort.InferenceSession(file, options, providers=["CPUExecutionProvider"]).run(None, {"x": x})
-    with chai.Net(file, device="emulator") as net:
-        tops = net.forward(x=x)
-        assert {net.partition.engine(f"pool{i}") for i in range(len(names))} == {"fpga"}
-    for name, expected, (step, _, _) in zip(names, theirs, SEVERAL[case], strict=True):
-        theirs_as_codes, ours = (np.rint(numbers / np.float32(step)) for numbers in (expected, tops[name]))
-        np.testing.assert_array_equal(ours, np.maximum(theirs_as_codes, -127))  # the least signed code of a Pack
 
 
 def test_formats() -> None:
@@ -523,74 +430,3 @@ def test_matrices_of_codes() -> None:
         gemm = node("QGemm", ["q", "s", "z", "w", "u", "v", "b"], ["y"], domain=MICROSOFT, alpha=alpha)
         y = run(model([first, gemm], {"x": x.shape}, ["y"], known, domains={MICROSOFT: 1}), x=x)[0]
         np.testing.assert_allclose(y, alpha * (x @ (w * U) + B * (S * U)), rtol=1e-4, atol=1e-4)
-
-
-# -- files of onnxruntime's quantiser
-
-IMAGES = np.random.default_rng(0).normal(0, 1, (16, 3, 32, 32)).astype(np.float32)
-# Of the largest output: the rounding of some dozen layers, in float32 on the one side and in codes on the other
-NEAR = 0.1
-
-
-def quantised(folder: Path, name: str, operators: bool, activations: str, weights: str, symmetric: bool) -> Path:
-    """The file of quantize_static with a scale per channel of the weights."""
-    quantization = pytest.importorskip("onnxruntime.quantization", reason="onnxruntime is not installed")
-
-    class Reader(quantization.CalibrationDataReader):  # type: ignore[misc, name-defined]
-        def __init__(self) -> None:
-            self.images = iter(IMAGES)
-
-        def get_next(self) -> dict[str, Array] | None:
-            image = next(self.images, None)
-            return None if image is None else {"input": image[None]}
-
-    source, path = folder / "float.onnx", folder / "quantised.onnx"
-    source.write_bytes(NETWORKS[name]())
-    quantization.quantize_static(
-        source,
-        path,
-        Reader(),
-        quant_format=quantization.QuantFormat.QOperator if operators else quantization.QuantFormat.QDQ,
-        activation_type=quantization.QuantType[activations],
-        weight_type=quantization.QuantType[weights],
-        per_channel=True,
-        extra_options={"ActivationSymmetric": symmetric, "WeightSymmetric": True},
-    )
-    return path
-
-
-@pytest.mark.extras
-@pytest.mark.parametrize("operators", [False, True], ids=["qdq", "qoperator"])
-@pytest.mark.parametrize(("activations", "weights"), [("QInt8", "QInt8"), ("QUInt8", "QInt8"), ("QUInt8", "QUInt8")])
-@pytest.mark.parametrize("name", QUANTISED)
-def test_numbers_of_onnxruntime(tmp_path: Path, name: str, operators: bool, activations: str, weights: str) -> None:
-    """With symmetric activations every file loads; float and fixed point are near what onnxruntime computes."""
-    path = quantised(tmp_path, name, operators, activations, weights, True)
-    onnxruntime = pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
-    options = onnxruntime.SessionOptions()
-    if not operators or activations == "QUInt8":  # without VNNI their sums saturate; QGemm of QInt8 has no other way
-        options.add_session_config_entry("session.x64quantprecision", "1")
-    session = onnxruntime.InferenceSession(path, options)
-    expected = np.concatenate([session.run(None, {"input": x[None]})[0] for x in IMAGES[:4]])
-    for device in ("float", "emulator"):
-        with chai.Net(path, device=device) as net:
-            (y,) = net.forward(input=IMAGES[:4]).values()
-            convolutions = [layer.name for layer in net.graph.layers if layer.type == "Convolution"]
-            if device == "emulator" and name != "transformer":  # whose convolution has a stride of 8
-                assert net.calibrated and all(net.partition.engine(layer) == "fpga" for layer in convolutions)
-        assert np.abs(y - expected).max() < NEAR * np.abs(expected).max()
-        assert np.corrcoef(y.reshape(-1), expected.reshape(-1))[0, 1] > 0.99
-
-
-@pytest.mark.extras
-@pytest.mark.parametrize("operators", [False, True], ids=["qdq", "qoperator"])
-@pytest.mark.parametrize("activations", ["QInt8", "QUInt8"])
-def test_other_zero_points_are_refused_by_operator(tmp_path: Path, operators: bool, activations: str) -> None:
-    """The quantiser's default, activations whose zero point lies anywhere."""
-    error = refusal(quantised(tmp_path, "resnet18", operators, activations, "QInt8", False).read_bytes())
-    listed = {entry["operator"] for entry in error.nodes}
-    assert listed <= {"QuantizeLinear", "QLinearConv", *(f"{MICROSOFT}.{n}" for n in ("QLinearAdd", "QGemm"))} | {
-        f"{MICROSOFT}.QLinearGlobalAveragePool"
-    }
-    assert all("zero point is" in entry["reason"] for entry in error.nodes)
-    assert "ActivationSymmetric" in str(error.hint)
