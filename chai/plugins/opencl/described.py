@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import PluginError
 from ...limits import limits
 from ...text import number_of
 from ...util.lazy_numpy import np
 from ..definition import Arity, CustomOptions, CustomType
+from ..fields import Called
 from ..registry import Registry
 from ..xchange import xChangeLayer
 from . import rendering
@@ -20,9 +21,6 @@ from .formula import DIMS, Formula, FormulaError
 from .kernel import Kernels
 from .plan import Launch, LaunchPlan, Planner
 from .reading import read
-
-if TYPE_CHECKING:
-    from ..fields import Called
 
 
 def register(path: Path, into: Registry) -> None:

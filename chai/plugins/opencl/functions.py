@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...errors import PluginError
 from ...graph import OutputKind
@@ -19,6 +19,7 @@ from ...util.lazy_numpy import np
 from ..arguments import is_size
 from ..definition import Arity, CustomOptions, CustomType
 from ..failure import run
+from ..fields import Called
 from ..registry import enter
 from ..xchange import xChangeLayer
 from . import rendering
@@ -27,9 +28,6 @@ from .formula import DIMS, Formula, FormulaError
 from .kernel import Kernels
 from .parameters import KernelParameter, kernels
 from .plan import Launch, LaunchPlan, Planner
-
-if TYPE_CHECKING:
-    from ..fields import Called
 
 Sizes = str | Sequence[int] | Callable[..., Sequence[int]]
 Select = Callable[..., str | tuple[str, str]]

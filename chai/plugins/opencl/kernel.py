@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from ...blob import Array, show
 from ...env import env
@@ -17,6 +17,7 @@ from ...errors import PluginError
 from ...util.lazy_numpy import np
 from ...util.log import warn_once
 from ...util.sharing import forgets
+from ..fields import Called
 from ..reach import digest
 from ..xchange import xChangeLayer
 from . import half
@@ -25,9 +26,6 @@ from .rendering import TEXT
 from .worker.engine import EngineError
 from .worker.memory import MemoryFile, regions
 from .worker.process import Died, Here, Process, runner
-
-if TYPE_CHECKING:
-    from ..fields import Called
 
 UNWRITTEN = 0xA5  # a byte
 INSTALL = 'pip install "chai-fpga[opencl]"'

@@ -7,22 +7,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...blob import Array
 from ...errors import PluginError
 from ...limits import limits
 from ...util.lazy_numpy import np
 from ..failure import report
+from ..fields import Called
 from ..xchange import xChangeLayer
 from . import half
 from .description import Port
 from .formula import DIMS
 from .rendering import dims
 from .worker.memory import regions
-
-if TYPE_CHECKING:
-    from ..fields import Called
 
 
 @dataclass(frozen=True)
