@@ -18,8 +18,8 @@ from ..xchange import xChangeLayer
 from . import rendering
 from .description import Buffer, Description, Given, Size, Stage, Tensor, Trained
 from .formula import DIMS, Formula, FormulaError
-from .kernel import Kernels
-from .plan import Launch, LaunchPlan, Planner
+from .kernel import BoundKernels, Kernels
+from .plan import Launch, LaunchPlan
 from .reading import read
 
 
@@ -33,7 +33,7 @@ def register(path: Path, into: Registry) -> None:
     for description in descriptions:
         options = CustomOptions(args=arguments(description), override=True, per_image=description.per_image)
         texts = [text for stage in description.stages for _, text in stage.texts]
-        function = Kernels(description.type, description.place, partial(DescriptionPlanner, description), texts)
+        function = Kernels(description.type, description.place, partial(DescribedKernels, description), texts)
         custom = CustomType(description.type, function, False, options)
         custom.arity = Arity(first_shape=True)
         into.register(custom)
@@ -65,8 +65,8 @@ def _default(kind: str, text: str | None) -> Any:
         return text  # the name of a constant
 
 
-class DescriptionPlanner(Planner):
-    """Planner of the stages of a description."""
+class DescribedKernels(BoundKernels):
+    """The stages of a description."""
 
     def __init__(self, description: Description, layer: Called, x: xChangeLayer) -> None:
         super().__init__(description.place, layer, x)
@@ -74,9 +74,9 @@ class DescriptionPlanner(Planner):
         if has != writes:
             raise self.wrong(f"its kernels write {number_of(writes, 'top')}, the layer has {has}")
         self.parts = [(stage, *self._part(stage)) for stage in description.stages]
-        self.source = "\n".join(source for *_, source in self.parts)
+        self.opencl_source = "\n".join(source for *_, source in self.parts)
 
-    def plan(self) -> LaunchPlan:
+    def planned(self) -> LaunchPlan:
         plan = LaunchPlan()
         buffers: dict[Any, int] = {}
         for stage, sizes, local, source in self.parts:

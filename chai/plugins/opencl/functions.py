@@ -25,9 +25,9 @@ from ..xchange import xChangeLayer
 from . import rendering
 from .description import Port
 from .formula import DIMS, Formula, FormulaError
-from .kernel import Kernels
+from .kernel import BoundKernels, Kernels
 from .parameters import KernelParameter, kernels
-from .plan import Launch, LaunchPlan, Planner
+from .plan import Launch, LaunchPlan
 
 Sizes = str | Sequence[int] | Callable[..., Sequence[int]]
 Select = Callable[..., str | tuple[str, str]]
@@ -93,7 +93,7 @@ def opencl(declaration: KernelDeclaration) -> CustomType:
     place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
     source = _source(declaration, place)
     parts = source[1], declaration.select, declaration.global_size, declaration.local_size, declaration.scalars
-    function = Kernels(declaration.type, place, partial(FunctionPlanner, declaration, source, place), parts)
+    function = Kernels(declaration.type, place, partial(FunctionKernels, declaration, source, place), parts)
     function.__module__ = frame.f_globals.get("__name__", "")
     dtypes = declaration.dtypes
     if tuple(dtypes)[:1] != ("float32",) or not {*dtypes} <= {"float32", "int8"}:
@@ -131,14 +131,14 @@ def _source(declaration: KernelDeclaration, place: str) -> tuple[str, str]:
     return str(source) if isinstance(source, Path) else rendering.TEXT, text
 
 
-class FunctionPlanner(Planner):
-    """Planner of the kernel that is selected for these sizes and numbers."""
+class FunctionKernels(BoundKernels):
+    """The kernel that is selected for these sizes and numbers."""
 
     def __init__(
         self, declaration: KernelDeclaration, source: tuple[str, str], place: str, layer: Called, x: xChangeLayer
     ) -> None:
         super().__init__(place, layer, x)
-        self.kernels, self.source = kernels(source[1]), rendering.plain([source])
+        self.kernels, self.opencl_source = kernels(source[1]), rendering.plain([source])
         self.entry, self.options = self._selected(declaration.select)
         scalars = self._called(declaration.scalars) if declaration.scalars is not None else {}
         if not isinstance(scalars, Mapping):
@@ -150,12 +150,12 @@ class FunctionPlanner(Planner):
         self.check([source], sizes, local)
         self.work = sizes, local
 
-    def plan(self) -> LaunchPlan:
+    def planned(self) -> LaunchPlan:
         plan = LaunchPlan(dtype=self.x.in_ptrs[0].dtype.name)
         parameters = self.kernels[self.entry]
-        memory = iter(self._memory(plan, [p for p in parameters if p.pointer or p.image]))
+        memory = iter(self._regions(plan, [p for p in parameters if p.pointer or p.image]))
         arguments = tuple(next(memory) if p.pointer or p.image else self._scalar(p) for p in parameters)
-        launch = Launch(self.entry, self.source, self.options, arguments, *self.work, None, self.place)
+        launch = Launch(self.entry, self.opencl_source, self.options, arguments, *self.work, None, self.place)
         plan.launches.append(launch)
         return plan
 
@@ -203,7 +203,7 @@ class FunctionPlanner(Planner):
             raise self.wrong(f"parameter {parameter.name!r}: expected {kind}, found {value!r}") from None
         return {"type": kind, "value": number}
 
-    def _memory(self, plan: LaunchPlan, parameters: list[KernelParameter]) -> list[Mapping[str, Any]]:
+    def _regions(self, plan: LaunchPlan, parameters: list[KernelParameter]) -> list[Mapping[str, Any]]:
         """Return the arguments for pointers and images: bottoms, trained parameters, tops."""
         inputs, outputs = len(self.shapes["input"]), len(self.shapes["output"])
         trained = self.x.custom_float_params

@@ -5,24 +5,30 @@ from __future__ import annotations
 import itertools
 import platform
 import re
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from importlib.util import find_spec
+from math import prod
 from pathlib import Path
 from typing import Any, NoReturn
 
 from ...blob import Array, show
 from ...env import env
 from ...errors import PluginError
+from ...limits import limits
 from ...util.lazy_numpy import np
 from ...util.log import warn_once
 from ...util.sharing import forgets
+from ..failure import report
 from ..fields import Called
 from ..reach import digest
 from ..xchange import xChangeLayer
 from . import half
-from .plan import BufferCopy, Launch, LaunchPlan, Planner
-from .rendering import TEXT
+from .description import Port
+from .formula import DIMS
+from .plan import BufferCopy, Launch, LaunchPlan
+from .rendering import TEXT, dims
 from .worker.engine import EngineError
 from .worker.memory import MemoryFile, regions
 from .worker.process import Died, Here, Process, runner
@@ -37,15 +43,15 @@ _numbers = itertools.count()
 class Kernels:
     """The function of a custom type that is computed by kernels.
 
-    ``place``    path:line of what describes them
-    ``planner``  makes their Planner for a layer, and x for the shapes of its bottoms and tops
-    ``parts``    texts and functions that decide what is compiled and how it is run
+    ``place``  path:line of what describes them
+    ``bound``  returns the BoundKernels of a layer, given it and x for the shapes of its bottoms and tops
+    ``parts``  texts and functions that decide what is compiled and how it is run
     """
 
     way = "opencl"
 
-    def __init__(self, type: str, place: str, planner: Callable[..., Planner], parts: Sequence[Any]) -> None:
-        self.__name__, self.place, self._planner, self._parts = type, place, planner, parts
+    def __init__(self, type: str, place: str, bound: Callable[..., BoundKernels], parts: Sequence[Any]) -> None:
+        self.__name__, self.place, self.bind, self._parts = type, place, bound, parts
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -55,30 +61,71 @@ class Kernels:
     def __call__(self, x: xChangeLayer) -> None:
         raise PluginError(f"{self.place}: a kernel runs as part of a layer only", hint="chai.run_layer")
 
-    def bind(self, layer: Called, x: xChangeLayer) -> Bound:
-        """Return the function for a layer with inputs of the shapes of x. Raises PluginError for what does not fit."""
-        return Bound(self._planner(layer, x))
 
+class BoundKernels(ABC):
+    """The function of one layer for bottoms and tops of the sizes of ``x``; creating one refuses those that do not fit.
 
-class Bound:
-    """The function of one layer for inputs of one size: compiled when it is called first."""
+    ``place``          path:line of what describes the kernels, for errors
+    ``opencl_source``  what is compiled, of all kernels, when it is called first
+    """
 
-    def __init__(self, planner: Planner) -> None:
-        self._planner, self._layer, self._failed = planner, planner.layer, planner.wrong
-        self.opencl_source = planner.source  # what is compiled
+    opencl_source: str
+    _runner: Process | Here | None = None
+
+    def __init__(self, place: str, layer: Called, x: xChangeLayer) -> None:
+        self.place, self.layer, self.x = place, layer, x
+        sides = {"input": x.input_dims, "output": x.output_dims}
+        self.shapes = {side: [tuple(map(int, dims)) for dims in blobs] for side, blobs in sides.items()}
+        self.values = layer.named(*self.shapes.values())
+        try:
+            self.dims = {Port(s, i): dims(shape) for s, blobs in self.shapes.items() for i, shape in enumerate(blobs)}
+        except ValueError as error:
+            raise self.wrong(str(error)) from None
         self._number = next(_numbers)
         self._proven = False
-        self._runner: Process | Here | None = None
         forgets(self)
 
-    def forget(self) -> None:
-        """Leave the memory to the process that this one was forked from: both would write into it."""
-        self.__dict__.pop("_memory", None)
+    # -- planning
+
+    @abstractmethod
+    def planned(self) -> LaunchPlan:
+        """Return all that is needed to run the kernels, with the trained parameters. Raises PluginError."""
 
     @cached_property
     def plan(self) -> LaunchPlan:
         """The kernels with sources, arguments and memory. Raises PluginError."""
-        return self._planner.plan()
+        return self.planned()
+
+    def wrong(self, reason: str, hint: str | None = None, place: str | None = None) -> PluginError:
+        """Return the error for this layer; ``place`` is that of one kernel."""
+        return report(self.layer.where, place or self.place, reason, hint)
+
+    def check(
+        self, texts: Iterable[tuple[str, str]], sizes: Sequence[int], local: Sequence[int], place: str | None = None
+    ) -> None:
+        """Refuse sources and work sizes that OpenCL or chai cannot take."""
+        if prod(sizes) > limits().kernel_items:
+            shown = "x".join(map(str, sizes))
+            exceeded = limits().exceeded("kernel_items", prod(sizes))
+            raise self.wrong(f"global work size {shown}: {exceeded}", place=place)
+        for size, part in zip(sizes, local):
+            if size % part:
+                raise self.wrong(f"global work size {size} is no multiple of the local one, {part}", place=place)
+        half.check(texts, lambda reason, hint: self.wrong(reason, hint, place))
+
+    def blob(self, plan: LaunchPlan, port: Port, order: str) -> int:
+        """Add the memory of a bottom or top, with its axes in this order; return the index of the buffer."""
+        shape = tuple(self.dims[port][dim] for dim in order)
+        buffer = plan.buffer(np.dtype(plan.dtype).itemsize * prod(shape))
+        copies = plan.inputs if port.side == "input" else plan.outputs
+        copies.append(BufferCopy(port.number, buffer, tuple(DIMS.index(dim) for dim in order), shape))
+        return buffer
+
+    # -- running
+
+    def forget(self) -> None:
+        """Leave the memory to the process that this one was forked from: both would write into it."""
+        self.__dict__.pop("_memory", None)
 
     @cached_property
     def _memory(self) -> MemoryFile:
@@ -86,7 +133,7 @@ class Bound:
         try:
             memory = MemoryFile(buffers, size)
         except OSError as error:
-            raise self._failed(f"no memory for its buffers, {size:,} bytes: {error.strerror}") from None
+            raise self.wrong(f"no memory for its buffers, {size:,} bytes: {error.strerror}") from None
         for buffer, values in self.plan.constants:
             memory.buffers[buffer][:] = _bytes(values)
         return memory
@@ -133,14 +180,14 @@ class Bound:
             unwritten = before & self._holds(copy, 0)
             images = np.flatnonzero(unwritten.all((1, 2, 3)))
             if len(images) and len(unwritten) > 1:
-                raise self._failed(
+                raise self.wrong(
                     f"it writes nothing into top {copy.blob} of image {images[0]}, the batch is {len(unwritten)}",
                     "are its work sizes those of one image? Formulas without B are, for which it runs once per image",
                 )
             places = np.argwhere(unwritten)
             if env().check and len(places):
                 first = ", ".join(map(str, places[0]))
-                raise self._failed(
+                raise self.wrong(
                     f"it writes nothing into {len(places)} of {before.size} elements of top {copy.blob}, first ({first})",
                     "its work sizes, or a condition, leave them out; elsewhere they would hold anything",
                 )
@@ -153,7 +200,7 @@ class Bound:
             if env().opencl_inprocess:
                 where = "kernels run in this process, which a wrong one ends (CHAI_OPENCL_INPROCESS)"
                 warn_once("chai.opencl", f"OpenCL: {where}")
-            self._runner = self._layer.resources.of(runner)
+            self._runner = self.layer.resources.of(runner)
         try:
             self._runner.run(self._number, self.plan.spec, self._memory)
         except EngineError as error:
@@ -161,7 +208,7 @@ class Bound:
         except Died as error:
             launches = "; ".join(_words(launch, self.plan) for launch in self.plan.launches)
             hint = "the network can be used on: a new process is started for the next pass"
-            raise self._failed(f"the process of its kernel {error}: {launches}", hint) from None
+            raise self.wrong(f"the process of its kernel {error}: {launches}", hint) from None
 
     def _check(self, x: xChangeLayer) -> None:
         """Compare all memory that the kernels must not change."""
@@ -171,16 +218,16 @@ class Bound:
         near = self._memory.broken()
         if near is not None:
             size = self.plan.sizes[near]
-            raise self._failed(f"it wrote outside of {shapes.get(near, 'a buffer')}, which has {size} bytes")
+            raise self.wrong(f"it wrote outside of {shapes.get(near, 'a buffer')}, which has {size} bytes")
         for copy in self.plan.inputs:
             bottom = _four(x.bottom[copy.blob]).transpose(copy.axes)
             bits = "i4" if bottom.dtype.itemsize == 4 else "i1"  # a NaN equals itself
             if not np.array_equal(self._view(copy).view(bits), bottom.view(bits)):
-                raise self._failed(f"it wrote into bottom {copy.blob}, which it may only read")
+                raise self.wrong(f"it wrote into bottom {copy.blob}, which it may only read")
         for buffer, values in self.plan.constants:
             if not np.array_equal(self._memory.buffers[buffer], _bytes(values)):
                 self._memory.buffers[buffer][:] = _bytes(values)
-                raise self._failed("it wrote into a trained parameter, which it may only read")
+                raise self.wrong("it wrote into a trained parameter, which it may only read")
 
     # -- errors
 
@@ -193,20 +240,18 @@ class Bound:
             file, line, what = message.groups()
             what = f"error: {what}"
             place, what = (
-                (place, f"line {line}: {what}")
-                if file == TEXT
-                else (f"{Path(self._planner.place).parent / file}:{line}", what)
+                (place, f"line {line}: {what}") if file == TEXT else (f"{Path(self.place).parent / file}:{line}", what)
             )
             hint = "chai show NET --source LAYER prints what was compiled"
-        raise self._failed(f"kernel {launch.entry!r}: {what}", hint, place) from None
+        raise self.wrong(f"kernel {launch.entry!r}: {what}", hint, place) from None
 
     def _check_installed(self) -> None:
         if find_spec("pyopencl") is not None:
             return
-        hint = f"{INSTALL}; the same as a Python function: @chai.custom({self._layer.type!r})"
+        hint = f"{INSTALL}; the same as a Python function: @chai.custom({self.layer.type!r})"
         if platform.machine() == "armv7l":
-            hint = f"pyopencl has no package for armv7l: write the layer in Python, @chai.custom({self._layer.type!r})"
-        raise self._failed("its kernels need pyopencl, which is not installed", hint)
+            hint = f"pyopencl has no package for armv7l: write the layer in Python, @chai.custom({self.layer.type!r})"
+        raise self.wrong("its kernels need pyopencl, which is not installed", hint)
 
     def __del__(self) -> None:
         if self._runner is not None:
