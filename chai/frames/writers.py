@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from fractions import Fraction
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UsageError
 from ..images.drawing import jpeg
@@ -25,18 +25,11 @@ KINDS = (b"moov", b"mdat")  # boxes after which a file plays
 OPTIONS = {"movflags": "frag_keyframe+empty_moov+default_base_moof", "flush_packets": "1"}
 
 
-class Writer(Protocol):
-    """Writes frames; ``add`` and ``close`` raise OSError if the disk is full, after which what is there still plays."""
-
-    def add(self, image: Image, seconds: float) -> None:
-        """Write a frame, ``seconds`` after the first."""
-
-    def close(self) -> None:
-        """End the file."""
-
-
 def writer(path: Path) -> Writer:
-    """Return what writes to a path: by its suffix, a folder if it has none. Raises UsageError for another suffix."""
+    """Return what writes to a path: by its suffix, a folder if it has none. Raises UsageError for another suffix.
+
+    Its ``add`` and ``close`` raise OSError if the disk is full, after which what is there still plays.
+    """
     suffix = path.suffix.lower()
     if path.is_dir() or not suffix:
         return FrameFolder(path)
@@ -54,7 +47,7 @@ class FrameFolder:
         path.mkdir(exist_ok=True)
 
     def add(self, image: Image, seconds: float) -> None:
-        """Write a frame."""
+        """Write a frame, ``seconds`` after the first."""
         with complete(self.path / f"frame_{self.count:06}.jpg") as part:
             part.write_bytes(jpeg(image, QUALITY))
         self.count += 1
@@ -185,3 +178,6 @@ class Mp4:
             self._container.mux(packet)
         if data := self._parts.whole():
             self._file.append(data)
+
+
+Writer = FrameFolder | MjpegFile | Mp4

@@ -217,25 +217,18 @@ def _definition(type: Any, function: Any) -> Definition:
 
 
 def _types_inside(owner: ModuleType | type) -> Mapping[str, Definition]:
+    types, kind, unit = _members(owner), "class", "method"
     if isinstance(owner, ModuleType):
-        types, kind, unit = _types_of_module(owner), "module", "function"
-    else:
-        types, kind, unit = {custom.type: custom for custom in _members(owner)}, "class", "method"
+        kind, unit, package = "module", "function", f"{owner.__name__}."
+        everywhere = registry.REGISTRY.types.values()
+        types[:0] = [c for c in everywhere if f"{getattr(c.function, '__module__', '')}.".startswith(package)]
+        types += (custom for cls in vars(owner).values() if isinstance(cls, type) for custom in _members(cls))
+        types += _python_layers(owner)
     if not types:
         raise PluginError(
             f"custom: {kind} {owner.__name__!r} defines no custom layer", hint=f'@chai.custom("gemm") before a {unit}'
         )
-    return types
-
-
-def _types_of_module(module: ModuleType) -> Mapping[str, Definition]:
-    def inside(name: object) -> bool:
-        return name == module.__name__ or str(name).startswith(f"{module.__name__}.")
-
-    registered = {t: c for t, c in registry.REGISTRY.types.items() if inside(getattr(c.function, "__module__", ""))}
-    classes = [value for value in vars(module).values() if isinstance(value, type)]
-    own = [*_members(module), *(custom for cls in classes for custom in _members(cls)), *_python_layers(module)]
-    return {**registered, **{custom.type: custom for custom in own}}
+    return {custom.type: custom for custom in types}
 
 
 def _python_layers(module: ModuleType) -> Iterator[Definition]:
