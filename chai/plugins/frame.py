@@ -16,7 +16,7 @@ from ..util.interpreter import from_signal_handler
 from ..util.lazy_numpy import np
 from ..util.log import warn_once
 from . import compiling, failure, selection
-from .definition import CustomType, Function, Implementation, place_of, takes_self
+from .definition import Function, Implementation, place_of, takes_self
 from .fields import Called, code_fields, fixed_fields
 from .reach import digest, plain
 from .xchange import VARYING, of_call, xChangeLayer
@@ -51,7 +51,6 @@ class Frame:
 
     ``formats``  formats of bottoms and tops: calls read and write the overlay's codes (int8) instead of float32
     ``python``   the function that runs if nothing is compiled
-    ``implementation``  the implementation to run instead of the best
     """
 
     def __init__(
@@ -60,50 +59,24 @@ class Frame:
         bottoms: tuple[Shape, ...],
         tops: tuple[Shape, ...],
         formats: Formats | None,
-        implementation: Implementation | None = None,
+        implementation: Implementation,
     ) -> None:
-        self.layer = layer
+        self.layer, self.implementation = layer, implementation
         self.options = layer.custom.options
         self.formats = formats
         self.bottoms, self.tops = bottoms, tops
         self.seen = self._one_image(bottoms), self._one_image(tops)  # shapes that the function sees
-        self._use(implementation or self._choose())
-
-    # -- choosing and compiling
-
-    def _choose(self) -> Implementation:
-        codes = self.formats is not None
-        fit = candidates(self.layer, self.bottoms, self.tops, codes)
-        if not self.layer.autotune or len(fit) == 1 or codes:
-            return fit[0]
-        rng = np.random.default_rng(0)
-        noise = [rng.standard_normal(shape).astype(np.float32) for shape in self.bottoms]
-        with np.errstate(all="ignore"):
-            return selection.fastest(self._key(self.layer.custom, fit), fit, lambda i: self._try(i, noise))
-
-    def _try(self, implementation: Implementation, noise: Sequence[Array]) -> None:
-        if getattr(self, "implementation", None) is not implementation:
-            self._use(implementation)
-        self._computed(noise, self.compiled)
-
-    def _key(self, custom: CustomType, fit: Sequence[Implementation]) -> str:
-        codes = " ".join(digest(i.function, getattr(i.function, "sources", ()))[:8] for i in fit)
-        sizes = " ".join(map(show, self.bottoms))
-        return f"{custom.type} {custom.version} {sizes} {platform.machine()} {codes}"
-
-    def _use(self, implementation: Implementation) -> None:
         function = implementation.function
         compilable = implementation.jit or hasattr(function, "py_func")
-        self.implementation = implementation
-        self._jit = self.layer.jit and compilable
+        self._jit = layer.jit and compilable
         self._type = np.dtype(implementation.dtype)
         inputs, outputs = ([_arranged(s, implementation.layout) for s in shapes] for shapes in self.seen)
-        codes = {} if self.formats is None else code_fields(*self.formats)
+        codes = {} if formats is None else code_fields(*formats)
         # the fields of x, without those of a call
-        self.static = {**fixed_fields(self.layer, inputs, outputs), **self.layer.constants(), **codes}
+        self.static = {**fixed_fields(layer, inputs, outputs), **layer.constants(), **codes}
         self.around = self._around()
-        zeros = [f.zero for f in self.formats[1]] if self.formats is not None else [0] * len(self.tops)
-        arranged = [_arranged(shape, implementation.layout) for shape in self.tops]
+        zeros = [f.zero for f in formats[1]] if formats is not None else [0] * len(tops)
+        arranged = [_arranged(shape, implementation.layout) for shape in tops]
         self._memory = [TopMemory(shape, implementation.dtype, zero) for shape, zero in zip(arranged, zeros)]
         self.compiled: compiling.JitFunction | None = None
         self._serial: compiling.JitFunction | None = None
@@ -111,7 +84,7 @@ class Frame:
         if compilable:
             self.python = plain(function)
         elif hasattr(function, "bind"):  # kernels are bound to the layer and its sizes
-            self.python = function.bind(self.layer, self._example())
+            self.python = function.bind(layer, self._example())
         if self._jit and compiling.available():
             self.compiled = self._compile()
         elif self._jit:
@@ -302,6 +275,21 @@ class Frame:
             f"it wrote NaN into top {top}, first at ({at}), {many} in all; its inputs and parameters have none",
             "a division by zero, a root or logarithm of a negative number?",
         )
+
+
+def best(layer: Called, bottoms: tuple[Shape, ...], tops: tuple[Shape, ...], formats: Formats | None) -> Frame:
+    """Return the Frame of the first implementation for these sizes; with ``autotune`` of the fastest one."""
+    fit = candidates(layer, bottoms, tops, formats is not None)
+    if not layer.autotune or len(fit) == 1 or formats is not None:
+        return Frame(layer, bottoms, tops, formats, fit[0])
+    rng = np.random.default_rng(0)
+    noise = [rng.standard_normal(shape).astype(np.float32) for shape in bottoms]
+    custom, sizes = layer.custom, " ".join(map(show, bottoms))
+    codes = " ".join(digest(i.function, getattr(i.function, "sources", ()))[:8] for i in fit)
+    key = f"{custom.type} {custom.version} {sizes} {platform.machine()} {codes}"
+    frame = cache(lambda implementation: Frame(layer, bottoms, tops, None, implementation))
+    with np.errstate(all="ignore"):
+        return frame(selection.fastest(key, fit, lambda i: frame(i)._computed(noise, frame(i).compiled)))
 
 
 class TopMemory:

@@ -17,7 +17,7 @@ from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from .definition import CustomType, Function, Implementation
 from .fields import Called, CustomParams
-from .frame import Formats, Frame, candidates
+from .frame import Formats, Frame, best, candidates
 from .loading import lookup, places
 from .registry import Registry
 from .selection import reason
@@ -136,7 +136,7 @@ class CustomLayer(Called):
 
     def of_numbers(self, x: Array) -> Array:
         # a frame of its own: numbers of any shape, whatever top_dim says
-        frame = self.turn.run(Frame, self, (x.shape,), (x.shape,), None)
+        frame = self.turn.run(best, self, (x.shape,), (x.shape,), None)
         return self.clamped(frame.run((x,)), self.clamps)[0]
 
     def frame(self, bottoms: tuple[Shape, ...], formats: Formats | None = None) -> Frame:
@@ -151,7 +151,7 @@ class CustomLayer(Called):
             if len(self._frames) == FRAMES:
                 del self._frames[next(iter(self._frames))]
             bottoms, formats, _ = key
-            self._frames[key] = Frame(self, bottoms, self.shapes(*bottoms), formats)
+            self._frames[key] = best(self, bottoms, self.shapes(*bottoms), formats)
         return self._frames[key]
 
     def takes_codes(self, bottoms: tuple[Shape, ...]) -> bool:
