@@ -23,7 +23,6 @@ from .parsing import refuse
 THRESHOLD = 0.3  # minimum score of boxes to print and draw
 HEAD = "     score class  " + " ".join(f"{side:>7}" for side in ("left", "top", "right", "bottom"))
 TOP = 5  # classes to print for an image
-Map = tuple["Array", bool]  # (H, W) of an output; True: classes, False: values
 
 
 class Best(TypedDict):
@@ -100,14 +99,14 @@ class Answers:
 
     def of_image(
         self, outputs: Mapping[str, Array], index: int, count: int, window: PictureWindow
-    ) -> tuple[dict[str, Any], dict[str, Map]]:
+    ) -> tuple[dict[str, Any], dict[str, Array]]:
         """Return the answer of each output for image ``index`` of a batch of ``count``, and the maps among the outputs.
 
-        An answer is best classes, boxes, or a summary. ``window`` is the part of the picture that the network's input shows, in
-        pixels.
+        An answer is best classes, boxes, or a summary; a map (H, W) has classes if its answer has, else values. ``window`` is
+        the part of the picture that the network's input shows, in pixels.
         """
         answers: dict[str, Any] = {}
-        maps: dict[str, Map] = {}
+        maps: dict[str, Array] = {}
         for name, value in outputs.items():
             item = value[index] if value.ndim and len(value) == count else value
             form, decision = self._form(name, item.shape), source(self.net.graph, name).decision
@@ -122,11 +121,11 @@ class Answers:
                 answers[name] = {"shape": list(item.shape)}
                 answers[name] |= {"min": float(some.min()), "max": float(some.max()), "mean": float(some.mean())}
             if form == "values":
-                maps[name] = item[0], False
+                maps[name] = item[0]
             elif form == "classes":
                 classes = class_map(item, decision)
                 assert classes is not None
-                maps[name] = classes, True
+                maps[name] = classes
                 answers[name]["classes"] = self._shares(classes)
         return answers, maps
 

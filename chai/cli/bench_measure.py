@@ -10,6 +10,8 @@ import platform
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import Connection
 from pathlib import Path
 from threading import Thread
 from time import perf_counter, process_time
@@ -43,54 +45,46 @@ def apart(work: Callable[[], Any], threads: int, quiet: bool) -> tuple[int, Any]
 
     The process prints its own errors; if ``quiet``, it gives no warnings.
     """
-    reading, writing = os.pipe()
-    ending, alive = os.pipe()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    process = os.fork()
-    if not process:
-        code = 70
-        try:
-            os.close(reading)
-            os.close(alive)
-            Thread(target=_end_with, args=(ending,), daemon=True).start()
-            os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # engines print there, too
-            os.environ.update(dict.fromkeys(THREADS, str(threads)))
-            if quiet:
-                logging.getLogger("chai").setLevel(logging.ERROR)
-            code = guarded(lambda: _sent(work, writing))
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
-    os.close(writing)
-    os.close(ending)
+    context = get_context("fork")
+    reading, writing = context.Pipe(duplex=False)
+    process = context.Process(target=_measured, args=(work, threads, quiet, writing), daemon=True)
+    process.start()
+    writing.close()
     try:
-        with open(reading, encoding="utf-8") as file:
-            text = file.read()
-        _, status = os.waitpid(process, 0)
-    finally:
-        os.close(alive)
-    code = os.waitstatus_to_exitcode(status)
+        text = reading.recv_bytes()
+    except EOFError:  # it has said why
+        text = b""
+    process.join()
+    code = process.exitcode or 0
     if code < 0:
         output.say(f"error: the process that measures was ended by signal {-code}")
         code = 128 - code
     return code, None if code else json.loads(text)
 
 
-def _end_with(ending: int) -> None:
-    """End this process with the one that holds the other end of a pipe, however that one ends."""
-    os.read(ending, 1)
+def _measured(work: Callable[[], Any], threads: int, quiet: bool, writing: Connection) -> None:
+    """Send what ``work`` returns, and exit with its code; end with the process that waits for it, however that one ends."""
+    Thread(target=_end_with_parent, daemon=True).start()
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # engines print there, too
+    os.environ.update(dict.fromkeys(THREADS, str(threads)))
+    if quiet:
+        logging.getLogger("chai").setLevel(logging.ERROR)
+
+    def send() -> int:
+        try:
+            writing.send_bytes(json.dumps(work()).encode())
+            return 0
+        except KeyboardInterrupt:
+            return 130  # the first process says it
+
+    sys.exit(guarded(send))
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    assert parent is not None
+    parent.join()
     os._exit(1)
-
-
-def _sent(work: Callable[[], Any], writing: int) -> int:
-    try:
-        text = json.dumps(work())
-        with open(writing, "w", encoding="utf-8") as file:
-            file.write(text)
-        return 0
-    except KeyboardInterrupt:
-        return 130  # the first process says it
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..blob import Array
 from ..errors import UsageError
 from ..images import drawing, files as images
 from ..images.preprocess import PictureWindow
@@ -15,8 +16,6 @@ from . import output
 
 if TYPE_CHECKING:
     from PIL.Image import Image
-
-    from .answers import Map
 
 NAMED = 4  # of the files that were written, by name
 
@@ -46,7 +45,7 @@ class Drawing:
             if os.path.realpath(target) in inputs:  # of links in a circle, too
                 raise UsageError(f"--draw would overwrite the image {str(target)!r}", hint="name another folder")
 
-    def add(self, answer: Mapping[str, Any], maps: Mapping[str, Map], window: PictureWindow) -> None:
+    def add(self, answer: Mapping[str, Any], maps: Mapping[str, Array], window: PictureWindow) -> None:
         """Draw one image, of which the network's input shows a ``window``, if its ``answer`` has anything to draw."""
         target = self._targets.get(answer["file"])
         if target is None or not any({"top", "boxes"} & set(f) or n in maps for n, f in answer["outputs"].items()):
@@ -89,19 +88,19 @@ def _targets(out: Path, files: Sequence[Path], folder: bool) -> dict[str, Path]:
 
 
 def drawn(
-    image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Map], window: PictureWindow, threshold: float = 0.0
+    image: Image, outputs: Mapping[str, Any], maps: Mapping[str, Array], window: PictureWindow, threshold: float = 0.0
 ) -> Image:
     """Return a copy of an image with its answer: boxes of ``threshold`` or more and maps in it, text below it."""
     boxes: list[drawing.LabelledBox] = []
     lines: list[tuple[str, drawing.Colour | None]] = []
     for name, summary in outputs.items():
-        if "classes" in summary and name in maps:
-            image = drawing.with_classes(image, maps[name][0], window)
+        if "classes" in summary:
+            image = drawing.with_classes(image, maps[name], window)
             for line in summary["classes"]:
                 text = f"{line['label'] or line['index']}  {line['share']:.1%}"
                 lines.append((text, drawing.class_colour(line["index"])))
         elif name in maps:
-            image = drawing.with_values(image, maps[name][0], window)
+            image = drawing.with_values(image, maps[name], window)
             lines += [(f"{summary['min']:.4g}  {name}", drawing.LOW), (f"{summary['max']:.4g}", drawing.HIGH)]
         elif "boxes" in summary:
             boxes += [labelled_box(line) for line in summary["boxes"] if line["score"] >= threshold]
