@@ -112,7 +112,6 @@ class Bench(output.Schema):
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
     common(parser, tuple(ENGINES))
     options.as_json(parser)
     for name, words in _MOVED.items():

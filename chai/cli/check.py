@@ -78,7 +78,6 @@ class CheckCustom(output.Schema):
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
     parser.usage = "%(prog)s NET [WEIGHTS] -i IMG... [options]\n       %(prog)s NET [WEIGHTS] --custom TYPE|PATH"
     options.network(
         parser,

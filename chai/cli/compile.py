@@ -27,7 +27,6 @@ MEASURED = 8  # images to find the worst layers with
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
     options.network(parser, compiled=False)
     options.detector(parser)
     options.calibration(

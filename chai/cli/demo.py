@@ -54,7 +54,6 @@ class Demo(output.Schema):
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
     option(
         section(parser, "input"),
         "--detect",

@@ -88,7 +88,6 @@ class Selftest(output.Schema):
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
     group = section(parser, "device")
     option(group, "--test", "run known Tasks and a small network; compare every bit")
     option(

@@ -40,7 +40,6 @@ class Estimate(output.Schema):
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
     section(parser, "input").add_argument(
         "layers", type=Path, metavar="LAYERS.csv", help="layer list in the format of CHaiDNN's xiEval"
     )

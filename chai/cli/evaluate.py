@@ -129,7 +129,6 @@ class Evaluate(output.Schema):
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
     options.network(parser)
     options.detector(parser)
     group = section(parser, "input")

@@ -22,7 +22,6 @@ next run; Ctrl-C discards it."""
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
     group = section(parser, "network")
     group.add_argument(
         "net", nargs="*", metavar="NET", help="shipped networks to download weights of, or overlays (default: list all)"

@@ -37,7 +37,6 @@ class Layers(output.Schema):
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
     option(
         section(parser, "input"),
         "--custom PATH",

@@ -170,29 +170,24 @@ def flag(group: argparse._ActionsContainer, name: str, **changes: Any) -> None:
 
 
 def overlay(parser: argparse.ArgumentParser) -> None:
-    """Add --overlay."""
     flag(section(parser, "device"), "overlay")
 
 
 def batch(parser: argparse.ArgumentParser, default: int) -> None:
-    """Add --batch."""
     flag(section(parser, "input"), "batch", default=default, type=count)
 
 
 def limit(parser: argparse.ArgumentParser) -> None:
-    """Add --limit."""
     option(section(parser, "input"), "--limit N", "use the first N images (default: all)", type=count)
 
 
 def calibration(
     parser: argparse.ArgumentParser, text: str = "images for choosing fixed-point formats (default: the first 8)"
 ) -> None:
-    """Add --calibration."""
     option(section(parser, "input"), "--calibration DIR", text, type=Path)
 
 
 def as_json(parser: argparse.ArgumentParser) -> None:
-    """Add --json."""
     option(section(parser, "output"), "--json", "print the result as JSON")
 
 

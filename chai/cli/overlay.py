@@ -19,7 +19,6 @@ docs/build.md goes from here to a network on the board. exit code 1: Vivado fail
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
     group = section(parser, "overlay")
     group.add_argument("action", choices=["build"], metavar="build", help="what to do with the overlay")
     group.add_argument("name", metavar="NAME", help="overlay, path of its overlay.json, or a board (zedboard)")

@@ -90,7 +90,6 @@ class Quantize(worst.Compared):
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
     options.network(parser, compiled=False)
     help = "sample images, .npy inputs or folders of them; no labels needed"
     option(section(parser, "input"), "--calibration DIR", help, nargs="+", required=True)

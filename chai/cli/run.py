@@ -113,7 +113,6 @@ class Run(output.Schema):
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the command."""
     options.network(parser)
     options.detector(parser)
     option(section(parser, "input"), "-i --image IMG", IMAGES, nargs="+")

@@ -45,7 +45,6 @@ OPTIONAL = ("format", "cycles", "params", "MACs", "out shape", "type")  # column
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of ``chai show``."""
     parser.usage = "chai show NET [WEIGHTS] [--overlay NAME] [--json | --dot] [--html FILE] [options]"
     options.network(parser)
     options.detector(parser)

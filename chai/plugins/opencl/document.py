@@ -39,11 +39,9 @@ class Element:
     children: list[Element] = field(default_factory=list)
 
     def all(self, name: str) -> list[Element]:
-        """Return the children of this name."""
         return [child for child in self.children if child.name == name]
 
     def get(self, name: str, default: str = "") -> str:
-        """Return an attribute's value."""
         attribute = self.attributes.get(name)
         return default if attribute is None else attribute.value
 

@@ -34,7 +34,6 @@ class Blob:
 
     @property
     def data(self) -> Array:
-        """Return the numbers."""
         return self._data
 
     @property
@@ -46,12 +45,10 @@ class Blob:
 
     @property
     def shape(self) -> Shape:
-        """Return the sizes of all axes."""
         return self._data.shape
 
     @property
     def count(self) -> int:
-        """Return the number of elements."""
         return self._data.size
 
     num, channels, height, width = map(_size_of_axis, range(4))

@@ -58,7 +58,6 @@ class VitisTensor:
         self.name, self.dims, self.ndim, self.dtype = name, [int(d) for d in dims], len(dims), dtype
 
     def get_element_num(self) -> int:
-        """Return the number of elements."""
         return int(np.prod(self.dims))
 
 
@@ -79,11 +78,9 @@ class VitisOperation:
         self._name, self._type, self._attributes = name, type, dict(attributes)
 
     def get_name(self) -> str:
-        """Return the layer's name."""
         return self._name
 
     def get_type(self) -> str:
-        """Return the layer's type."""
         return self._type
 
     def has_attr(self, name: str) -> bool:
@@ -95,7 +92,6 @@ class VitisOperation:
         return self._attributes[name]
 
     def get_attrs(self) -> dict[str, Any]:
-        """Return all attributes by name."""
         return dict(self._attributes)
 
 
