@@ -23,7 +23,6 @@ def subclasses(of: type[Schema]) -> list[type[Schema]]:
 for command in COMMANDS:
     import_module(f"chai.cli.{command}")
 import_module("chai.cli.video")  # of chai run
-import_module("chai.cli.demo_detect")
 SCHEMAS = {c.schema: c for c in subclasses(Schema) if "schema" in vars(c) and c.__module__.startswith("chai.")}
 
 
