@@ -18,8 +18,7 @@ from ..xchange import xChangeLayer
 from . import rendering
 from .description import Buffer, Description, Given, Size, Stage, Tensor, Trained
 from .formula import DIMS, Formula, FormulaError
-from .kernel import BoundKernels, Kernels
-from .plan import Launch, LaunchPlan
+from .kernel import BoundKernels, Kernels, Launch, LaunchPlan
 from .reading import read
 
 

@@ -25,9 +25,8 @@ from ..xchange import xChangeLayer
 from . import rendering
 from .description import Port
 from .formula import DIMS, Formula, FormulaError
-from .kernel import BoundKernels, Kernels
+from .kernel import BoundKernels, Kernels, Launch, LaunchPlan
 from .parameters import KernelParameter, kernels
-from .plan import Launch, LaunchPlan
 
 Sizes = str | Sequence[int] | Callable[..., Sequence[int]]
 Select = Callable[..., str | tuple[str, str]]

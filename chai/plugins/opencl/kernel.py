@@ -1,4 +1,4 @@
-"""Kernels as the function of a custom type: bound to a layer and its sizes, they are compiled and run."""
+"""Kernels as the function of a custom type: planned for a layer and its sizes, compiled and run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import itertools
 import platform
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.util import find_spec
 from math import prod
@@ -27,7 +28,6 @@ from ..xchange import xChangeLayer
 from . import half
 from .description import Port
 from .formula import DIMS
-from .plan import BufferCopy, Launch, LaunchPlan
 from .rendering import TEXT, dims
 from .worker.engine import EngineError
 from .worker.memory import MemoryFile, regions
@@ -38,6 +38,58 @@ INSTALL = 'pip install "chai-fpga[opencl]"'
 # clang's form, and PoCL's
 _ERROR = re.compile(r"(?:error: )?([^\s:][^:]*):(\d+):\d+: *(?:(?:fatal )?error: )?(.*)")
 _numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel with its arguments and work sizes; ``place`` is path:line of its description."""
+
+    entry: str
+    source: str
+    options: str
+    arguments: tuple[Mapping[str, Any], ...]
+    sizes: tuple[int, ...]
+    local: tuple[int, ...]
+    threads: int | None
+    place: str
+
+
+@dataclass(frozen=True)
+class BufferCopy:
+    """Bottom or top ``blob`` in a buffer, with its four axes in the order ``axes``, which has the shape ``shape``."""
+
+    blob: int
+    buffer: int
+    axes: tuple[int, ...]
+    shape: tuple[int, ...]
+
+
+@dataclass
+class LaunchPlan:
+    """The kernels of a layer for its sizes. ``constants`` are copied into their buffers once."""
+
+    launches: list[Launch] = field(default_factory=list)
+    inputs: list[BufferCopy] = field(default_factory=list)
+    outputs: list[BufferCopy] = field(default_factory=list)
+    constants: list[tuple[int, Array]] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)  # bytes of each buffer
+    dtype: str = "float32"  # of bottoms and tops
+
+    def buffer(self, size: int) -> int:
+        """Add a buffer of ``size`` bytes, and return its index."""
+        self.sizes.append(size)
+        return len(self.sizes) - 1
+
+    def constant(self, values: Array) -> int:
+        """Add a buffer that holds these values, and return its index."""
+        self.constants.append((self.buffer(values.nbytes), values))
+        return self.constants[-1][0]
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """Return what the worker needs, for JSON."""
+        buffers, size = regions(self.sizes)
+        return {"stages": [vars(launch) for launch in self.launches], "regions": buffers, "bytes": size}
 
 
 class Kernels:
