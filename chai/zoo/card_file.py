@@ -13,12 +13,15 @@ from ..errors import ParseError, UsageError
 from ..images.preprocess import LARGEST, LETTERBOX, OPTIONS, Preprocess
 from ..util.files import content, decoded
 from ..util.lazy_numpy import np
-from .card import Card
-from .published import from_table
+from .card import Card, Published
 
 _TABLE = r"\s*\[\s*preprocess\s*\]"
 DEPTH = 32  # parts of a dotted key, in whose number TOML's reader takes quadratic time
 _DEEP = rf"""(?<![\w"'-])[\w"'-]+(?:[ \t]*\.[ \t]*[\w"'-]+){{{DEPTH}}}"""
+
+DIGESTS = {"sha256": 64, "sha1": 40, "md5": 32}  # hexadecimal digits
+_WEIGHTS = ("of", "file", "urls", *DIGESTS, "size", "source", "from")
+_FILE = r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}\.caffemodel"  # a name, never a path
 
 
 def card_text(path: Path) -> str:
@@ -138,3 +141,48 @@ def _preprocess(table: Any, path: Path) -> Preprocess:
         return Preprocess().with_options(**options)
     except UsageError as error:
         raise ParseError(error.message, path=str(path), hint=error.hint) from error
+
+
+def from_table(table: Any, path: Path) -> Published:
+    """Return the [weights] table of the card at ``path``. Raises ParseError; nothing is fetched without a digest."""
+
+    def wrong(text: str) -> ParseError:
+        return ParseError(f"[weights] {text}", path=str(path))
+
+    if not isinstance(table, Mapping):
+        raise ParseError("weights: expected a table, [weights]", path=str(path))
+    for key, value in table.items():
+        if key not in _WEIGHTS:
+            raise wrong(f"has no key {key!r}; expected {', '.join(_WEIGHTS)}")
+        if key == "urls":
+            if not isinstance(value, list) or not all(isinstance(u, str) for u in value):
+                raise wrong(f"urls: expected a list of texts, found {value!r}")
+            strange = [u for u in value if not u.startswith(("http://", "https://")) or not u.isprintable()]
+            if strange:
+                raise wrong(f"urls: expected http or https, found {strange[0]!r}")
+        elif key == "size":
+            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+                raise wrong(f"size: expected a number of bytes, found {value!r}")
+        elif not isinstance(value, str):
+            raise wrong(f"{key}: expected a text, found {value!r}")
+    if "of" in table:
+        if len(table) > 1:
+            raise wrong("of: the card of the other network is used as a whole; it takes no other key")
+        return Published(of=table["of"])
+    if not re.fullmatch(_FILE, table.get("file", "")):
+        raise wrong(f"file: expected a name that ends in .caffemodel, found {table.get('file', '')!r}")
+    stated = [name for name in DIGESTS if name in table]
+    for name in stated:
+        if not re.fullmatch(f"[0-9a-f]{{{DIGESTS[name]}}}", table[name]):
+            raise wrong(f"{name}: expected {DIGESTS[name]} hexadecimal digits, found {table[name]!r}")
+    if table.get("urls") and not (stated and table.get("source")):
+        raise wrong("urls: a digest (" + ", ".join(DIGESTS) + ") and its source belong to them")
+    return Published(
+        file=table["file"],
+        urls=tuple(table.get("urls", ())),
+        algorithm=stated[0] if stated else "",
+        digest=table[stated[0]] if stated else "",
+        size=table.get("size"),
+        source=table.get("source", ""),
+        where=table.get("from", ""),
+    )

@@ -25,8 +25,8 @@ from ..util.files import digest, locked
 from ..util.log import logger
 from ..util.suggest import did_you_mean
 from . import networks
+from .card import Published
 from .card_file import read_card
-from .published import Published
 
 if TYPE_CHECKING:
     from http.client import HTTPResponse

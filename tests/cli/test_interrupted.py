@@ -288,7 +288,7 @@ def test_a_full_disk_leaves_the_old_file(tmp_path: Path, args: list[str]) -> Non
 
 FETCH = """
 from chai.zoo import fetch
-from chai.zoo.published import Published
+from chai.zoo.card import Published
 fetch.PAUSE = 0
 fetch.entry = lambda name: Published(file={name!r}, urls=({url!r},), algorithm="sha256", digest={digest!r}, source="here")
 """

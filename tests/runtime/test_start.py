@@ -29,7 +29,7 @@ UNNEEDED = (
     "overlay.checks parser passes plugins.composed plugins.opencl plugins.prange_numba plugins.xchange_numba pycaffe quantizer "
     "report runtime.folded runtime.steps.forward runtime.lanes runtime.perf runtime.source tasks.coarser "
     "tasks.probe tasks.target util.data.journal util.data.jsonfile util.data.npy util.data.shelf util.html util.table vta "
-    "zoo.card zoo.card_file zoo.fetch zoo.locate zoo.networks zoo.published"
+    "zoo.card zoo.card_file zoo.fetch zoo.locate zoo.networks"
 )
 IN_NUMPY = "kernels.pooling kernels.scratch"  # what runs Tasks where there are no kernels in C
 
@@ -85,7 +85,7 @@ def test_a_compiled_network_with_a_card_reads_no_toml(tmp_path: Path) -> None:
     modules, _ = started(tmp_path / "digits.chai", tmp_path)
     assert "chai.images.preprocess" in modules
     assert not {"tomllib", "tomli"}.intersection(modules)
-    assert not loaded("detect zoo.card_file zoo.published", modules)
+    assert not loaded("detect zoo.card_file", modules)
 
 
 def test_the_unneeded_modules_exist() -> None:

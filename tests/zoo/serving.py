@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from chai import cli
-from chai.zoo.published import Published
+from chai.zoo.card import Published
 from tests.conftest import HANG
 
 CONTENT = np.random.default_rng(0).bytes(300_007)

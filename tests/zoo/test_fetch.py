@@ -19,7 +19,7 @@ from chai.env import env
 from chai.errors import FetchError
 from chai.limits import limits
 from chai.zoo import fetch
-from chai.zoo.published import Published
+from chai.zoo.card import Published
 from tests.conftest import HANG
 
 from .serving import CONTENT, NAME, TAG, Server, left, published
@@ -339,7 +339,7 @@ ONE = """
 import sys
 from pathlib import Path
 from chai.zoo import fetch
-from chai.zoo.published import Published
+from chai.zoo.card import Published
 fetch.TIMEOUT = int(sys.argv.pop())
 url, digest, folder = sys.argv[1:]
 print(fetch.fetch(Published(file="net.caffemodel", urls=(url,), algorithm="sha256", digest=digest), Path(folder)))

@@ -21,7 +21,7 @@ from chai.errors import ParseError, UsageError
 from chai.parser.caffemodel import write_caffemodel
 from chai.util import paths
 from chai.zoo import fetch, locate, networks
-from chai.zoo.published import from_table
+from chai.zoo.card_file import from_table
 
 from .serving import CONTENT, NAME, Server, command, published
 
