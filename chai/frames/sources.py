@@ -184,7 +184,9 @@ def _pixels(height: int, width: int, stop: Stop) -> Iterator[Array]:
     netpbm.check(width, height, "stdin")
     size, read = height * width * 3, _reader(_stdin(), stop)
     for number in count():
-        data = _filled(read, size)
+        data = bytearray()
+        while len(data) < size and (block := read(size - len(data))):
+            data += block
         if not data:
             return
         if len(data) < size:
@@ -208,14 +210,6 @@ def _stdin() -> BinaryIO:
     if sys.stdin is None or sys.stdin.isatty():
         raise UsageError("-i - reads frames from a pipe, and there is none", hint="PROGRAM | chai run ... -i -")
     return sys.stdin.buffer
-
-
-def _filled(read: Callable[[int], bytes], size: int) -> bytearray:
-    """Return so many bytes, or those before the end of the stream."""
-    data = bytearray()
-    while len(data) < size and (block := read(size - len(data))):
-        data += block
-    return data
 
 
 def _reader(file: BinaryIO, stop: Stop) -> Callable[[int], bytes]:

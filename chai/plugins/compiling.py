@@ -134,13 +134,13 @@ class JitFunction:
     def _run_parallel(self) -> Any:
         # one at a time, unless numba's threading layer is thread-safe: workqueue would abort the process
         with nullcontext() if _threadsafe() else _parallel:
-            threads, before = numba().get_num_threads(), prange().errors()
+            threads, before = numba().get_num_threads(), prange().errors.value
             numba().set_num_threads(min(self.options.max_threads or threads, threads))
             try:
                 result = self._entry(*self._arguments)
             finally:
                 numba().set_num_threads(threads)
-            if prange().errors() != before:  # maybe of a concurrent kernel: the serial form decides
+            if prange().errors.value != before:  # maybe of a concurrent kernel: the serial form decides
                 raise ParallelError
             return result
 

@@ -37,11 +37,6 @@ def counting() -> Iterator[None]:
         _counting.reset(token)
 
 
-def errors() -> int:
-    """Return the number of kernels that have failed in this process."""
-    return _counter.value
-
-
 def _counter_engine() -> Any:
     """Compile the counter and the function that increments it."""
     assert cpu_target.target_context is not None  # numba initialises LLVM for it
@@ -70,7 +65,7 @@ def _gen_loop_body(self: Any, builder: Any, pyapi: Any, func: Any, args: Any) ->
 
 
 _engine = _counter_engine()  # a reference is kept since it owns the code
-_counter = ctypes.c_int64.from_address(_engine.get_global_value_address(COUNTER))
+errors = ctypes.c_int64.from_address(_engine.get_global_value_address(COUNTER))  # kernels that failed in this process
 llvm.add_symbol(FUNCTION, _engine.get_function_address(FUNCTION))
 if available:
     _numbas_loop_body = _Wrapper.gen_loop_body

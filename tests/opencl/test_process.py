@@ -22,7 +22,7 @@ from chai.errors import PluginError
 from chai.limits import limits
 from chai.plugins.opencl.worker import memory as worker_memory
 from chai.plugins.opencl.worker.memory import GUARD, MemoryFile, regions
-from chai.plugins.opencl.worker.process import Process, runner
+from chai.plugins.opencl.worker.process import Here, Process
 from chai.plugins.opencl.worker.processor import SYMPTOM
 from chai.util.interpreter import ending
 from tests.conftest import HANG
@@ -39,7 +39,7 @@ AFTER = "\nc Convolution y -> c : convolution_param { num_output: 4 kernel_size:
 
 def process(net: chai.Net, layer: str = "l") -> Process:
     """The worker of a network."""
-    worker = net.graph.layer(layer).resources.of(runner)
+    worker = net.graph.layer(layer).resources.of(Process)
     assert isinstance(worker, Process)
     return worker
 
@@ -210,10 +210,10 @@ def test_a_worker_ends_with_its_owner(tmp_path: Path, how: str) -> None:
     write(tmp_path, twice=body('if (at == 0) printf("hello from a kernel\\n");' + endless * (how == "SIGKILL")))
     code = f"""
 import os, sys, threading, chai, numpy as np
-from chai.plugins.opencl.worker.process import runner
+from chai.plugins.opencl.worker.process import Process
 net = chai.Net({str(tmp_path / "net.prototxt")!r}, device="float", custom={str(tmp_path / "layers.xml")!r})
 def tell():
-    worker = net.graph.layer("l").resources.of(runner)
+    worker = net.graph.layer("l").resources.of(Process)
     while worker.pid is None: pass
     print(worker.pid, flush=True)
 threading.Thread(target=tell, daemon=True).start()
@@ -244,7 +244,7 @@ def test_without_a_process_of_its_own(tmp_path: Path, monkeypatch: pytest.Monkey
         for shape in (SHAPE, (1, 2, 3, 4)):
             x = noise(shape)
             assert np.array_equal(net.forward(x)["y"], 2 * x)
-        assert not isinstance(net.graph.layer("l").resources.of(runner), Process)
+        assert [*net.graph.layer("l").resources._objects] == [Here]
 
 
 @runs

@@ -31,7 +31,7 @@ from .formula import DIMS
 from .rendering import TEXT, dims
 from .worker.engine import EngineError
 from .worker.memory import MemoryFile, regions
-from .worker.process import Died, Here, Process, runner
+from .worker.process import Died, Here, Process
 
 UNWRITTEN = 0xA5  # a byte
 INSTALL = 'pip install "chai-fpga[opencl]"'
@@ -252,7 +252,8 @@ class BoundKernels(ABC):
             if env().opencl_inprocess:
                 where = "kernels run in this process, which a wrong one ends (CHAI_OPENCL_INPROCESS)"
                 warn_once("chai.opencl", f"OpenCL: {where}")
-            self._runner = self.layer.resources.of(runner)
+            resources = self.layer.resources
+            self._runner = resources.of(Here) if env().opencl_inprocess else resources.of(Process)
         try:
             self._runner.run(self._number, self.plan.spec, self._memory)
         except EngineError as error:

@@ -62,11 +62,8 @@ class Layer:
 
 def is_layer(value: Any) -> bool:
     """Return whether a value is a class of Python layers, of chai's caffe.Layer or of an installed Caffe's."""
-    return isinstance(value, type) and any(base is Layer or _installed(base) for base in value.__mro__[1:])
-
-
-def _installed(base: type) -> bool:
-    return base.__name__ == "Layer" and base.__module__.partition(".")[0] == "caffe"
+    bases = value.__mro__[1:] if isinstance(value, type) else ()
+    return any(b is Layer or (b.__name__ == "Layer" and b.__module__.partition(".")[0] == "caffe") for b in bases)
 
 
 def type_of(cls: type, key: str, version: str = "") -> CustomType:

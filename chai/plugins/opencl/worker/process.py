@@ -12,7 +12,6 @@ from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from ....env import env
 from ....limits import limits
 from ....util.interpreter import command, ending
 from ....util.log import logger
@@ -26,11 +25,6 @@ LONGEST = 1 << 20  # bytes of an answer; a compiler's log may be long
 
 class Died(Exception):
     """The process ended, or was ended because it did not answer; the message says how."""
-
-
-def runner() -> Process | Here:
-    """Return a Process, or with CHAI_OPENCL_INPROCESS=1 what runs kernels here."""
-    return Here() if env().opencl_inprocess else Process()
 
 
 class Here:
