@@ -25,8 +25,8 @@ def test_every_part_is_read(tmp_path: Path) -> None:
     assert stage.texts == (("twice.cl", KERNEL),)
     assert [(d.name, d.kind, d.param, d.default) for d in stage.defines] == [("FACTOR", "float", "factor", "2.0")]
     assert stage.bindings == (Tensor(Port("input", 0), "BFYX"), Tensor(Port("output", 0), "BFYX"))
-    assert [f.text for f in stage.work.sizes] == ["X", "Y", "B*F"] and stage.work.local == ()
-    assert stage.work.port == Port("output", 0)
+    assert [f.text for f in stage.sizes] == ["X", "Y", "B*F"] and stage.local == ()
+    assert stage.port == Port("output", 0)
     assert layer.place == f"{tmp_path / 'layers.xml'}:1"
 
 
@@ -39,7 +39,7 @@ def test_mvcl_binds_by_name(tmp_path: Path) -> None:
         Size(Port("input", 0), "X"),
         Given("by", "float"),
     )
-    assert stage.threads == 1 and stage.work.port == Port("input", 0)
+    assert stage.threads == 1 and stage.port == Port("input", 0)
 
 
 def test_less_usual_parts(tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_less_usual_parts(tmp_path: Path) -> None:
     assert stage.bindings[0] == Tensor(Port("input", 0), "BYXF")
     assert stage.bindings[2:] == (Trained(2, "blob2"), Trained(1, "biases"))
     assert stage.options == "-DA -DB=1"
-    assert [f.text for f in stage.work.sizes] == ["B*F*Y*X"]
+    assert [f.text for f in stage.sizes] == ["B*F*Y*X"]
     assert first.files == (tmp_path / "layers.xml", tmp_path / "twice.cl", tmp_path / "more" / "b.cl")
 
 
@@ -106,7 +106,7 @@ def test_outputs_are_taken_by_rank(tmp_path: Path, numbers: tuple[int, int]) -> 
     )
     assert isinstance(stage.bindings[5], Buffer) and stage.bindings[5].port == Port("output", 1)
     assert stage.bindings[6:] == (Size(Port("output", 0), "X"), Size(Port("output", 1), "Y"))
-    assert stage.work.port == Port("output", 0)
+    assert stage.port == Port("output", 0)
 
 
 def test_trained_parameters_by_name(tmp_path: Path) -> None:

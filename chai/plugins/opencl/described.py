@@ -89,14 +89,14 @@ class DescribedKernels(BoundKernels):
 
     def _part(self, stage: Stage) -> tuple[tuple[int, ...], tuple[int, ...], str]:
         """Return the global and local work sizes of a stage, and its source."""
-        for port in (stage.work.port, *(b.port for b in stage.bindings if isinstance(b, (Tensor, Size, Buffer)))):
+        for port in (stage.port, *(b.port for b in stage.bindings if isinstance(b, (Tensor, Size, Buffer)))):
             if port not in self.dims:
                 blob, count = "bottom" if port.side == "input" else "top", len(self.shapes[port.side])
                 what = f"{port.side} {port.number} of its kernel: the layer has {number_of(count, blob)}"
                 raise self.wrong(what, place=stage.place)
-        dims = self.dims[stage.work.port]
-        sizes = tuple(self._positive("global", formula, dims, stage) for formula in stage.work.sizes)
-        local = tuple(self._positive("local", formula, dims, stage) for formula in stage.work.local)
+        dims = self.dims[stage.port]
+        sizes = tuple(self._positive("global", formula, dims, stage) for formula in stage.sizes)
+        local = tuple(self._positive("local", formula, dims, stage) for formula in stage.local)
         self.check(stage.texts, sizes, local, stage.place)
         try:
             return sizes, local, rendering.text(stage, self.dims, self.values, sizes, local)

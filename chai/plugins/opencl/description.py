@@ -72,19 +72,11 @@ class Define:
 
 
 @dataclass(frozen=True)
-class WorkSizes:
-    """Global and local sizes, as formulas of the dims of ``port``; no local sizes: OpenCL chooses."""
-
-    sizes: tuple[Formula, ...]
-    local: tuple[Formula, ...]
-    port: Port
-
-
-@dataclass(frozen=True)
 class Stage:
     """One kernel of a layer: ``bindings`` has one item per parameter, in their order.
 
-    ``texts`` are the sources, each with its file's name. ``threads``: most of the processor's, or None.
+    ``texts`` are the sources, each with its file's name. ``sizes`` and ``local``: its work sizes, as formulas of the dims of
+    ``port``; without local ones OpenCL chooses. ``threads``: most of the processor's, or None.
     """
 
     entry: str
@@ -92,7 +84,9 @@ class Stage:
     defines: tuple[Define, ...]
     bindings: tuple[Binding, ...]
     options: str
-    work: WorkSizes
+    sizes: tuple[Formula, ...]
+    local: tuple[Formula, ...]
+    port: Port
     threads: int | None
     built_in_defines: bool
     place: str
@@ -121,7 +115,7 @@ class Description:
     def per_image(self) -> bool:
         """Return whether its kernels compute one image: no work size, buffer or scalar is of the batch."""
         bindings = [binding for stage in self.stages for binding in stage.bindings]
-        formulas = [f for s in self.stages for f in (*s.work.sizes, *s.work.local)]
+        formulas = [f for s in self.stages for f in (*s.sizes, *s.local)]
         formulas += [b.size for b in bindings if isinstance(b, Buffer)]
         return not any(f.names("B") for f in formulas) and not any(
             isinstance(b, Size) and b.dim == "B" for b in bindings

@@ -16,7 +16,7 @@ from ...text import number_of
 from ...util.files import content, decoded
 from ...util.suggest import did_you_mean
 from . import document
-from .description import Binding, Buffer, Define, Description, Given, Port, Size, Stage, Tensor, Trained, WorkSizes
+from .description import Binding, Buffer, Define, Description, Given, Port, Size, Stage, Tensor, Trained
 from .document import Element
 from .formula import Formula, FormulaError
 from .parameters import KernelParameter, kernels, uncommented
@@ -123,7 +123,7 @@ def _ranked(description: Description, first: Element) -> Description:
         rank = numbers.index(port.number) if port.number in numbers else 0
         return replace(item, port=Port("output", rank))  # type: ignore[type-var]
 
-    stages = [replace(s, bindings=tuple(map(ranked, s.bindings)), work=ranked(s.work)) for s in description.stages]
+    stages = (ranked(replace(s, bindings=tuple(map(ranked, s.bindings)))) for s in description.stages)
     return replace(description, stages=tuple(stages))
 
 
@@ -181,7 +181,7 @@ def _stage(layer: Element, files: list[Path]) -> Stage:
         tuple(map(_define, kernel.all("Define"))),
         (_by_index if simple else _by_name)(layer, known[entry]),
         " ".join(map(_options, layer.all("CompilerOptions"))),
-        _work(layer),
+        *_work(layer),
         shaves or None,
         simple,
         layer.place,
@@ -370,15 +370,16 @@ def _scalar(element: Element) -> Size | Given:
     return Given(source, kind)
 
 
-def _work(layer: Element) -> WorkSizes:
+def _work(layer: Element) -> tuple[tuple[Formula, ...], tuple[Formula, ...], Port]:
+    """Return the global and local work sizes, and what their dims are of."""
     element = next(iter(layer.all("WorkSizes")), None)
     if element is None:
-        return WorkSizes((Formula("B*F*Y*X"),), (), Port("output", 0))
+        return (Formula("B*F*Y*X"),), (), Port("output", 0)
     sizes = _formulas(element, "global", "B*F*Y*X")
     local = _formulas(element, "local", "")
     if local and len(local) != len(sizes):
         raise element.error(f"{len(local)} local sizes for {len(sizes)} global ones", "local")
-    return WorkSizes(sizes, local, _port(element))
+    return sizes, local, _port(element)
 
 
 def _port(element: Element) -> Port:
