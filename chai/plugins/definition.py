@@ -94,25 +94,6 @@ class Declaration(CustomOptions):
             object.__setattr__(self, "fuse", tuple(self.fuse))
 
 
-@dataclass(frozen=True)
-class Arity:
-    """The bottoms and tops that layers of a type have.
-
-    ``dynamic``        whether the sizes of tops depend on data: the function returns them
-    ``renews``         whether it may return tops of other sizes than the shape rule says
-    ``bottoms``, ``tops``   minimum and maximum number
-    ``first_shape``    whether tops have the shape of the first bottom, unless top_dim or a shape rule says otherwise
-    """
-
-    dynamic: bool = False
-    renews: bool = False
-    bottoms: tuple[int, int | None] = (1, None)
-    tops: tuple[int, int | None] = (1, None)
-    first_shape: bool = False
-
-
-ONE_NUMBER = Arity(bottoms=(1, 1), tops=(1, 1), first_shape=True)  # of functions of one number
-
 OPTION_TYPES: Mapping[str, tuple[type, ...]] = {
     **dict.fromkeys(("inplace", "parallel", "boundscheck", "per_image", "elementwise"), (bool,)),
     "override": (bool, type(None)),
@@ -169,11 +150,22 @@ class CustomType(Definition):
     ``@f.shape``         shapes of the tops, instead of top_dim
     ``@f.setup``         work done once per layer, in plain Python
     ``@f.impl(name)``    another implementation
+
+    Of its layers:
+    ``dynamic``        whether the sizes of tops depend on data: the function returns them
+    ``renews``         whether it may return tops of other sizes than the shape rule says
+    ``first_shape``    whether tops have the shape of the first bottom, unless top_dim or a shape rule says otherwise
+    ``bottoms_allowed``, ``tops_allowed``   minimum and maximum number
     """
+
+    dynamic = renews = first_shape = False
+    bottoms_allowed: tuple[int, int | None] = (1, None)
+    tops_allowed: tuple[int, int | None] = (1, None)
 
     def __init__(self, type: str, function: Function, jit: bool, options: CustomOptions) -> None:
         super().__init__(type, function, options)
-        self.arity = ONE_NUMBER if options.elementwise else Arity()
+        if options.elementwise:
+            self.bottoms_allowed, self.tops_allowed, self.first_shape = (1, 1), (1, 1), True
         self.scratch = _copied(options.scratch)
         self.shape_rule: Function | None = None
         self.setup_rule: Function | None = None

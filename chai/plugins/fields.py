@@ -55,9 +55,9 @@ class Called(Layer):
         self.custom = custom
         self.key = key or self.type
         self.turn = custom.turn or self.turn
-        self.dynamic, self.renews = custom.arity.dynamic, custom.arity.renews
+        self.dynamic, self.renews = custom.dynamic, custom.renews
         self.elementwise = custom.options.elementwise
-        self.bottoms_allowed, self.tops_allowed = custom.arity.bottoms, custom.arity.tops
+        self.bottoms_allowed, self.tops_allowed = custom.bottoms_allowed, custom.tops_allowed
         self.network = ""  # its name, for messages
         self.strict = registry is not None and registry.strict
         self.resources = Resources() if registry is None else registry.resources

@@ -207,8 +207,7 @@ class Frame:
             result = self._interpreted(inputs, outputs) if compiled is None else compiled(inputs, outputs)
         except (Exception, SystemExit) as error:  # failure.run takes as long as a small function
             failure.explain(self.layer.where, error, self.implementation.function, compiled is not None)
-        arity = self.layer.custom.arity
-        if arity.dynamic or (arity.renews and result is not None):
+        if self.layer.dynamic or (self.layer.renews and result is not None):
             return result
         if result is not None:
             self._take(result, outputs)

@@ -95,7 +95,7 @@ class CustomLayer(Called):
             raise self.wrong("EP073: it works in place, which CHaiDNN does not take", hint="leave strict out")
         dims = self.params.top_dim
         if self.custom.shape_rule is None:
-            if not dims and self.custom.arity.first_shape:
+            if not dims and self.custom.first_shape:
                 return bottoms[:1] * count
             if not dims:
                 raise self.wrong(

@@ -11,7 +11,7 @@ from ...errors import PluginError
 from ...limits import limits
 from ...text import number_of
 from ...util.lazy_numpy import np
-from ..definition import Arity, CustomOptions, CustomType
+from ..definition import CustomOptions, CustomType
 from ..fields import Called
 from ..registry import Registry
 from ..xchange import xChangeLayer
@@ -34,7 +34,7 @@ def register(path: Path, into: Registry) -> None:
         texts = [text for stage in description.stages for _, text in stage.texts]
         function = Kernels(description.type, description.place, partial(DescribedKernels, description), texts)
         custom = CustomType(description.type, function, False, options)
-        custom.arity = Arity(first_shape=True)
+        custom.first_shape = True
         into.register(custom)
 
 

@@ -17,7 +17,7 @@ from ...util.files import content, decoded
 from ...util.keywords import function_of
 from ...util.lazy_numpy import np
 from ..arguments import is_size
-from ..definition import Arity, CustomOptions, CustomType
+from ..definition import CustomOptions, CustomType
 from ..failure import run
 from ..fields import Called
 from ..registry import enter
@@ -105,7 +105,7 @@ def opencl(declaration: KernelDeclaration) -> CustomType:
         output=declaration.output,
     )
     custom = CustomType(declaration.type, function, False, options)
-    custom.arity = Arity(first_shape=True)
+    custom.first_shape = True
     if "int8" in dtypes:
         custom.impl("codes", dtype="int8", jit=False)(function)
     for name in ("select", "global_size", "local_size", "scalars"):

@@ -14,7 +14,7 @@ from typing import Any
 from ...blob import Shape, show
 from ...util.lazy_numpy import np
 from ...util.sharing import Turn
-from ..definition import Arity, CustomOptions, CustomType, type_of_class
+from ..definition import CustomOptions, CustomType, type_of_class
 from .blob import Blob, BlobVec
 
 METHODS = ("setup", "reshape", "forward")
@@ -78,7 +78,7 @@ def type_of(cls: type, key: str, version: str = "") -> CustomType:
     dynamic = _reshapes_tops(cls)
     options = CustomOptions(args={"param_str": "", "phase": 1}, override=False, version=version)
     custom = type_of_class(key, cls, METHODS, forward, options, shape)
-    custom.arity = Arity(dynamic=dynamic, renews=not dynamic, bottoms=(0, None))
+    custom.dynamic, custom.renews, custom.bottoms_allowed = dynamic, not dynamic, (0, None)
     custom.turn, custom.renew = TURN, _renew
     return custom
 

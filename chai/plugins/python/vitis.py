@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ...blob import Array
-from ..definition import Arity, CustomOptions, type_name, type_of_class
+from ..definition import CustomOptions, type_name, type_of_class
 from ..registry import enter
 
 T = TypeVar("T", bound=type)
@@ -44,7 +44,7 @@ def vitis(
 
         options = CustomOptions(args={"params": dict}, layout=layout, override=override, version=version)
         custom = type_of_class(type, cls, ("calculate",), calculate, options)
-        custom.arity = Arity(tops=(1, 1), first_shape=True)
+        custom.tops_allowed, custom.first_shape = (1, 1), True
         enter(custom, replace)
         return cls
 
