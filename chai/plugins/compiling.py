@@ -106,9 +106,8 @@ class JitFunction:
 
         self.type = type_of(x, self.fields)
         types = tuple(self.type if value is x else numba().typeof(value) for value in arguments)
-        checks = (
-            _setting("BOUNDSCHECK", 1) if self.checked else nullcontext()
-        )  # of inner functions and numba's own, too
+        # of inner functions and numba's own, too
+        checks = _setting("BOUNDSCHECK", 1) if self.checked else nullcontext()
         with checks, prange().counting() if self.checked and self.parallel else nullcontext():
             try:
                 self.dispatcher.compile(types)

@@ -18,6 +18,7 @@ from ...blob import Array, show
 from ...env import env
 from ...errors import PluginError
 from ...limits import limits
+from ...text import number_of
 from ...util.lazy_numpy import np
 from ...util.log import warn_once
 from ...util.sharing import forgets
@@ -28,7 +29,7 @@ from ..xchange import xChangeLayer
 from . import half
 from .description import Port
 from .formula import DIMS
-from .rendering import TEXT, dims
+from .rendering import TEXT, Sizes
 from .worker.engine import EngineError
 from .worker.memory import MemoryFile, regions
 from .worker.process import Died, Here, Process
@@ -129,10 +130,12 @@ class BoundKernels(ABC):
         sides = {"input": x.input_dims, "output": x.output_dims}
         self.shapes = {side: [tuple(map(int, dims)) for dims in blobs] for side, blobs in sides.items()}
         self.values = layer.named(*self.shapes.values())
-        try:
-            self.dims = {Port(s, i): dims(shape) for s, blobs in self.shapes.items() for i, shape in enumerate(blobs)}
-        except ValueError as error:
-            raise self.wrong(str(error)) from None
+        self.dims: dict[Port, Sizes] = {}
+        for side, blobs in self.shapes.items():
+            for i, shape in enumerate(blobs):
+                if len(shape) > len(DIMS):
+                    raise self.wrong(f"a blob of {number_of(len(shape), 'axis')}, OpenCL layers take at most 4")
+                self.dims[Port(side, i)] = dict(zip(DIMS, (*shape, 1, 1, 1, 1)))  # axes that it does not have are 1
         self._number = next(_numbers)
         self._proven = False
         forgets(self)

@@ -6,9 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ...blob import Shape
 from ...errors import PluginError
-from ...text import number_of
 from ...util.lazy_numpy import np
 from . import half
 from .description import Define, Port, Stage, Tensor
@@ -17,13 +15,6 @@ from .formula import DIMS
 TEXT = "<source>"  # the name of a source that is no file
 Sizes = Mapping[str, int]  # B, F, Y and X
 _HARMLESS = re.compile(r"[\w.,+\- ]*", re.ASCII)  # numbers and names: no calls, no statements, no further lines
-
-
-def dims(shape: Shape) -> Sizes:
-    """Return the sizes of a blob; axes that it does not have are 1. Raises ValueError for more than four axes."""
-    if len(shape) > len(DIMS):
-        raise ValueError(f"a blob of {number_of(len(shape), 'axis')}, OpenCL layers take at most 4")
-    return dict(zip(DIMS, (*shape, *(1,) * (len(DIMS) - len(shape)))))
 
 
 def pitches(sizes: Sizes, format: str) -> list[int]:
