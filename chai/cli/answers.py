@@ -109,7 +109,7 @@ class Answers:
         maps: dict[str, Array] = {}
         for name, value in outputs.items():
             item = value[index] if value.ndim and len(value) == count else value
-            form, decision = self._form(name, item.shape), source(self.net.graph, name).decision
+            form, decision = self.form(name, item.shape), source(self.net.graph, name).decision
             if form == "boxes":
                 answers[name] = self._boxes(name, value, index, window)
             elif form == "scores":
@@ -129,13 +129,8 @@ class Answers:
                 answers[name]["classes"] = self._shares(classes)
         return answers, maps
 
-    def forms(self) -> set[str]:
-        """Return what the outputs show at the current input sizes: "boxes", "scores", "classes", "values", or ""."""
-        shapes = self.net.shapes
-        return {self._form(name, shapes.get(name, (1,))[1:]) for name in self.net.outputs}
-
-    def _form(self, name: str, shape: Shape) -> str:
-        """Return what an output shows, which has this shape for each image.
+    def form(self, name: str, shape: Shape) -> str:
+        """Return what an output shows, which has this shape for each image: boxes, scores, classes, values, or "".
 
         A map (C, H, W) has "classes" if it has ArgMax indices or scores per class for each pixel: a channel per label or,
         without labels, the height and width of the network's input; three channels of that size are taken for a picture.
@@ -185,7 +180,7 @@ def answers_of(args: argparse.Namespace, job: LoadedNetwork) -> Answers:
         least = getattr(source(graph, name).params, "confidence_threshold", None)
         if least is not None and "threshold" in args.typed and args.threshold < least:
             output.say(f"note: {net.name} has boxes whose scores exceed {least:g} alone")
-    shown = answers.forms()
+    shown = {answers.form(name, net.shapes.get(name, (1,))[1:]) for name in net.outputs}
     for names, forms, words in (
         (("threshold",), {"boxes"}, "boxes"),
         (("top", "labels"), {"boxes", "scores", "classes"}, "boxes or scores of classes"),

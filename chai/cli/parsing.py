@@ -24,10 +24,6 @@ _ADDRESS = re.compile(r"(?:-[^=]*=)?((?:https?|ftp|s3|gs)://.*)", re.DOTALL | re
 class Parser(argparse.ArgumentParser):
     """ArgumentParser that prints one line of usage, and answers ``--drwa`` with "did you mean --draw?"."""
 
-    def __init__(self, *args: Any, **named: Any) -> None:
-        super().__init__(*args, **named)
-        self._negative_number_matcher = re.compile(r"-\.?\d")  # values, too: -1,-2,-3 and -1e-3
-
     def parse(self, argv: Sequence[str]) -> argparse.Namespace:
         """Parse ``argv``. ``typed`` of the result maps the options that were typed to their names: {"bits": "--bits"}.
 
@@ -37,6 +33,8 @@ class Parser(argparse.ArgumentParser):
         """
         for address in filter(None, map(_ADDRESS.fullmatch, argv)):
             raise UsageError(f"{address[1]} is an address, expected a file", hint=f"curl -O {address[1]}")
+        self._negative_number_matcher = re.compile(r"-\.?\d")  # values, too: -1,-2,-3 and -1e-3
+        self.usage = self.usage or self._short_usage()
         args = self.parse_args(argv)
         self._keep_apart(args)
         args.prog = self.prog
@@ -46,11 +44,6 @@ class Parser(argparse.ArgumentParser):
         typed = vars(self.parse_args(argv))
         args.typed = {a.dest: a.option_strings[-1] for a in self._actions if a.option_strings and a.dest in typed}
         return args
-
-    def parse_known_args(self, *args: Any, **named: Any) -> Any:
-        """Parse, with a usage of positional arguments, required options, and "[options]" for all others."""
-        self.usage = self.usage or self._short_usage()
-        return super().parse_known_args(*args, **named)
 
     def error(self, message: str) -> NoReturn:
         """Print usage, message and hint, and exit with code 2. The message may quote a file name: print it escaped."""
@@ -80,6 +73,7 @@ class Parser(argparse.ArgumentParser):
                     raise _overwriting(action, path, f"is read for {_name(other)}")
 
     def _short_usage(self) -> str:
+        """Return a usage of positional arguments, required options, and "[options]" for all others."""
         words = ["%(prog)s"]
         for action in sorted(self._actions, key=lambda action: bool(action.option_strings)):
             if action.option_strings and not action.required:

@@ -24,7 +24,13 @@ def main() -> None:
         answer: dict[str, Any] = {}
         try:
             engine = engine or KernelRunner(own_process=True)
-            _follow(engine, request, files)
+            for number in request.get("drop", ()):
+                engine.programs.pop(number, None)
+            if "build" in request:
+                spec = request["build"]
+                engine.build(request["program"], spec, mmap(files[0], spec["bytes"]))
+            if request.get("run"):
+                engine.run(request["program"])
         except EngineError as error:
             answer = {"error": str(error), "stage": error.stage, "log": error.log}
         except Exception as error:  # the library's, or memory
@@ -33,16 +39,6 @@ def main() -> None:
             for file in files:
                 os.close(file)
         channel.sendall(json.dumps(answer).encode() + b"\n")
-
-
-def _follow(engine: KernelRunner, request: dict[str, Any], files: list[int]) -> None:
-    for number in request.get("drop", ()):
-        engine.programs.pop(number, None)
-    if "build" in request:
-        spec = request["build"]
-        engine.build(request["program"], spec, mmap(files[0], spec["bytes"]))
-    if request.get("run"):
-        engine.run(request["program"])
 
 
 def _requests(channel: socket.socket) -> Iterator[tuple[dict[str, Any], list[int]]]:
