@@ -12,7 +12,6 @@ from time import monotonic
 from typing import Any, TypedDict
 
 from .. import __version__
-from ..chaidnn_v2.constraints import BOARD, ends
 from ..errors import UsageError
 from ..images import files as images
 from ..images.pictures import Feed
@@ -20,6 +19,7 @@ from ..images.resized import resized, views
 from ..overlay import default, load
 from ..quantizer.boxes import BoxCounts
 from ..quantizer.groups import Widths, spelled
+from ..quantizer.registers import BOARD, ends
 from ..quantizer.report import Verdict, verdict
 from ..quantizer.search import BUDGET, JUDGES, OUTPUTS, Result, quantize
 from ..report import page as reports

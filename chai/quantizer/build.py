@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 
 from ..blob import Array
-from ..chaidnn_v2 import constraints
 from ..errors import UsageError
 from ..fixed import SINGLE, Coarser, Format, Precision, blocks, quantize_weights, weight_steps
 from ..graph import Graph, Layer
@@ -17,7 +16,7 @@ from ..offload.formats import from_precision, unsigned_blobs
 from ..tasks.arithmetic import arithmetic
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
-from . import bias, equalise, weights
+from . import bias, equalise, registers, weights
 from .boxes import BoxCounts, counted, disagreement
 from .groups import Codes, Groups, coarsened, fitting, groups, precision
 from .observe import Observed, cost, equalised, folded, patches, places
@@ -101,7 +100,7 @@ class RecipeBuilder:
         on_host = {layer.name for layer in graph.layers} - self.placed
         self.unsigned = frozenset[str]() if codes.signed else unsigned_blobs(graph, codes.overlay, on_host)
         self.arithmetic = arithmetic(codes.overlay)
-        self.held = codes.signed or constraints.ends(self.arithmetic)
+        self.held = codes.signed or registers.ends(self.arithmetic)
         rescales_nothing = partial(self.arithmetic.one_format, scheme=codes.scheme)
         self.groups: Groups = groups(graph, self.placed, codes.bits, codes.wider, self.unsigned, rescales_nothing)
         self.whole: RecipeBuilder | None = None  # the builder that this is a fold of
@@ -232,7 +231,7 @@ class RecipeBuilder:
             blobs = self.groups.of
             if self.held:
                 results = [(blobs[x.tops[0]], observed.results.get(x.name)) for x in graph.layers if x.convolution]
-                formats = constraints.widest(formats, results)
+                formats = registers.widest(formats, results)
             folded = {blobs[layer.tops[0]] for layer in graph.layers if layer.name in self.folded}
             formats = {group: self.arithmetic.stated(format, group in folded) for group, format in formats.items()}
             self._fitted[key] = {b: formats[g] for b, g in blobs.items()}, {b: chosen[g] for b, g in blobs.items()}
@@ -328,7 +327,7 @@ class RecipeBuilder:
         if bits is None:
             return
         if self.held:
-            constraints.hold(layer, formats, states)
+            registers.hold(layer, formats, states)
         folded = layer.name in self.folded
         if not (recipe.fits or (folded and recipe.weights != "max" and not self.kept)):
             return

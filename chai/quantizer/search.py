@@ -26,7 +26,7 @@ from ..util.log import logger
 from ..zoo import is_onnx
 from ..zoo.locate import FORMATS, files_of, locate
 from ..zoo.options import Reading
-from . import alone
+from . import alone, registers
 from .build import Built, RecipeBuilder
 from .groups import Bits, Codes, Widths, scores, spelled
 from .observe import READ_IMAGES, Observed, batches_of, observe
@@ -227,7 +227,7 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
             files = output, save(output, net.graph, candidate.graph, note, request.chaidnn or builder.held)
         signed = not any(format.unsigned for format in candidate.formats.values())  # else CHaiDNN cannot read it
         emulation = Emulation(candidate.graph, candidate.formats, builder.overlay, builder.placed)
-        far = emulation.beyond(observed.batches) if signed else {}
+        far = registers.beyond(emulation, observed.batches) if signed else {}
     how = {name: getattr(request, name) for name in ("bits", "effort", "seed", "judge")}
     return Result(
         prototxt=files[0],

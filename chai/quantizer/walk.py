@@ -14,7 +14,6 @@ from functools import partial
 
 from .. import devices
 from ..blob import Array, Shape, batch_of, on_device
-from ..chaidnn_v2.constraints import in_words, reached
 from ..devices.base import Program
 from ..fixed import Format
 from ..graph import Graph, Layer
@@ -140,17 +139,6 @@ class Emulation:
                 for state in states:
                     state.drop(b for b in finished if b not in keep)
         return states
-
-    def beyond(self, batches: Sequence[Batch]) -> dict[str, str]:
-        """Return in words what each convolution on the overlay does on these batches that CHaiDNN's registers do not hold."""
-        far: dict[str, str] = {}
-
-        def look(layer: Layer, states: list[BatchState]) -> None:
-            if layer.name in self.placed and (text := in_words(reached(layer, self.formats, states))):
-                far[layer.name] = text
-
-        self.run(batches, self.graph.output_blobs, look)
-        return far
 
     def state(self, shapes: Mapping[str, Shape], host: Batch, shelf: Shelf | None = None) -> BatchState:
         """Return a batch with these blobs in float32."""

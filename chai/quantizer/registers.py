@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
 
-from ..blob import Array, Shape
+from ..blob import Array
+from ..chaidnn_v2.arithmetic import SHIFT, ChaidnnArithmetic
+from ..chaidnn_v2.conv import ChaidnnConv, Reach, reach
 from ..fixed import Format
+from ..graph import Layer
 from ..overlay import load
-from ..tasks import Task
 from ..tasks.arithmetic import Arithmetic
 from ..tasks.unsupported import Unsupported
-from ..tasks.window import Window
 from ..util.lazy_numpy import np
-from .arithmetic import SHIFT, ChaidnnArithmetic
-from .conv import ChaidnnConv, Reach, reach
+from .walk import Batch, BatchState, Emulation
 
 BOARD = "chaidnn-zcu102"  # the overlay with the arithmetic of CHaiDNN's full build
 STEPS = 1 << 31 - SHIFT  # of the output, from which on a result changes its sign
@@ -26,62 +25,34 @@ SPARE = 1.05  # by which a constraint is met, since roundings move sums
 ROUNDS = 8  # of coarser weights
 
 
-class Formatted(Protocol):
-    """The part of a layer, with a precision_param, that its reach depends on."""
-
-    precision: Any
-
-    @property
-    def bottoms(self) -> tuple[str, ...]: ...
-
-    @property
-    def convolution(self) -> tuple[Window, int] | None: ...
-
-    def lower(self, target: Any) -> list[Task]: ...
-
-
-class Coded(Protocol):
-    """A batch whose blobs are codes, with their shapes."""
-
-    @property
-    def device_shapes(self) -> dict[str, Shape]: ...
-
-    def code(self, blob: str) -> Array: ...
-
-
 def ends(arithmetic: type[Arithmetic]) -> bool:
     """Return whether an overlay's arithmetic has these registers."""
     return issubclass(arithmetic, ChaidnnArithmetic)
 
 
-def reached(layer: Formatted, formats: Mapping[str, Format], states: Sequence[Coded]) -> Reach | str | None:
+def _reached(layer: Layer, formats: Mapping[str, Format], states: Sequence[BatchState]) -> Reach | str | None:
     """Return how far a convolution reaches on some batches, or why CHaiDNN cannot compute it; None if it is no convolution."""
     if layer.convolution is None or len(layer.bottoms) != 1:
         return None
     every = []
     for state in states:
-        task = _lowered(layer, formats, state.device_shapes)
+        try:
+            (task,) = layer.lower(ChaidnnArithmetic(load(BOARD), formats, state.device_shapes))
+        except Unsupported as reason:
+            return str(reason)
         if not isinstance(task, ChaidnnConv):
-            return task
+            return None
         every.append(reach(task, state.code(layer.bottoms[0])))
     return Reach(*(np.max(each, axis=0) for each in zip(*every)))
 
 
-def _lowered(layer: Formatted, formats: Mapping[str, Format], shapes: Mapping[str, Shape]) -> ChaidnnConv | str | None:
-    try:
-        (task,) = layer.lower(ChaidnnArithmetic(load(BOARD), formats, shapes))
-    except Unsupported as reason:
-        return str(reason)
-    return task if isinstance(task, ChaidnnConv) else None
-
-
-def hold(layer: Formatted, formats: Mapping[str, Format], states: Sequence[Coded]) -> None:
+def hold(layer: Layer, formats: Mapping[str, Format], states: Sequence[BatchState]) -> None:
     """Give a convolution coarser weights in its precision_param, with which its sums are held.
 
     Weights that have no format there, as those of a folded convolution, stay.
     """
     for _ in range(ROUNDS):
-        far = reached(layer, formats, states)
+        far = _reached(layer, formats, states)
         if not isinstance(far, Reach) or (far.sums < 1).all():
             return
         p = layer.precision
@@ -109,10 +80,22 @@ def widest(formats: Mapping[str, Format], results: Iterable[tuple[str, Array | N
     return wider
 
 
-def in_words(far: Reach | str | None) -> str:
-    """Return what CHaiDNN does not hold of what ``reached`` returned; "" for nothing."""
-    if far is None or isinstance(far, str):
-        return far or ""
+def beyond(emulation: Emulation, batches: Sequence[Batch]) -> dict[str, str]:
+    """Return in words what each convolution on the overlay does on these batches that CHaiDNN's registers do not hold."""
+    excesses: dict[str, str] = {}
+
+    def look(layer: Layer, states: list[BatchState]) -> None:
+        if layer.name in emulation.placed:
+            far = _reached(layer, emulation.formats, states)
+            if words := far if far is None or isinstance(far, str) else _in_words(far):
+                excesses[layer.name] = words
+
+    emulation.run(batches, emulation.graph.output_blobs, look)
+    return excesses
+
+
+def _in_words(far: Reach) -> str:
+    """Return what CHaiDNN does not hold; "" for nothing."""
     sums, products = float(far.sums.max(initial=0)), float(far.products.max(initial=0))
     parts = [f"sums up to {sums:.1f} times 2^17"] if sums >= 1 else []
     return " and ".join(parts + ([f"results up to {products * STEPS:.0f} output steps"] if products >= 1 else []))
