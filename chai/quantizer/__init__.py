@@ -4,7 +4,7 @@
 >>> quantize("net.prototxt", "net.caffemodel", batches, "net_int8.prototxt")
 
 A float pass gathers each blob's value statistics (observe, ranges). A recipe derives formats and weights from them
-(recipe, weights, bias, equalise). Each recipe is run in the overlay's own arithmetic (build, walk) and judged by the error
+(recipe, weights, equalise). Each recipe is run in the overlay's own arithmetic (build, walk) and judged by the error
 of the network's outputs on the calibration images (search). Mixed widths are chosen by the error of each layer alone
 (alone). The best is written into the user's files (writeback).
 """

@@ -16,7 +16,7 @@ from ..offload.formats import from_precision, unsigned_blobs
 from ..tasks.arithmetic import arithmetic
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
-from . import bias, equalise, registers, weights
+from . import equalise, registers, weights
 from .boxes import BoxCounts, counted, disagreement
 from .groups import Codes, Groups, coarsened, fitting, groups, precision
 from .observe import Observed, cost, equalised, folded, patches, places
@@ -357,7 +357,8 @@ class RecipeBuilder:
             sums = weights.product(rows, codes.astype(np.float32).transpose(0, 2, 1))  # (group, R, M / group)
             quantised = sums.transpose(1, 0, 2).reshape(len(rows[0]), m) * (steps * source.step) + layer.blobs[1]
             exact = np.concatenate(observed.rows[layer.name])  # of the fitting batches, like ``rows``
-            moved = bias.tuned(exact, quantised.astype(np.float32), formats[layer.tops[0]], layer.slope, recipe.bias)
+            rule = formats[layer.tops[0]], layer.slope, recipe.bias
+            moved = weights.bias_correction(exact, quantised.astype(np.float32), *rule)
             layer.blobs = [layer.blobs[0], (layer.blobs[1] + moved).astype(np.float32)]
 
     def _rows(self, layer: Layer, observed: Observed, source: Format, states: list[BatchState]) -> Array:
@@ -389,4 +390,4 @@ def _at_rows(layer: Layer, rows: Array) -> Array:
     group = len(rows)
     columns = layer.weight_rows.reshape(group, len(layer.weight_rows) // group, -1).transpose(0, 2, 1)
     offset = layer.blobs[1].reshape(group, 1, -1) if layer.params.bias_term else np.float32(0)
-    return bias.activated(weights.product(rows, columns) + offset, layer.slope)
+    return weights.activated(weights.product(rows, columns) + offset, layer.slope)

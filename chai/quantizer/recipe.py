@@ -7,9 +7,8 @@ from typing import Any
 
 from ..errors import UsageError
 from ..util.data.dataclass_io import problem
-from .bias import SHARES
 from .ranges import METHODS
-from .weights import TOGETHER as JOINTLY
+from .weights import CORRECTIONS, TOGETHER as JOINTLY
 
 AFTER = "after"
 
@@ -24,14 +23,14 @@ class Recipe:
     ``equalise``    blob's share of the equalisation, see equalise.factors; 0 for none
     ``rounding``    "nearest", or a method of weights.TOGETHER that rounds a layer's weights jointly, on inputs quantised by
                     the layers before it
-    ``bias``        "kept", or a correction method of bias.SHARES
+    ``bias``        "kept", or a correction method of weights.CORRECTIONS
     """
 
     ranges: str = field(default="mse", metadata={"choice": (*METHODS, AFTER)})
     weights: str = field(default="mse", metadata={"choice": ("max", "mse")})
     equalise: float = 0.0
     rounding: str = field(default="nearest", metadata={"choice": ("nearest", *JOINTLY)})
-    bias: str = field(default="kept", metadata={"choice": ("kept", *SHARES)})
+    bias: str = field(default="kept", metadata={"choice": ("kept", *CORRECTIONS)})
 
     def __post_init__(self) -> None:
         for each in fields(self):

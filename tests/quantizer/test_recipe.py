@@ -11,7 +11,7 @@ import pytest
 
 from chai.errors import UsageError
 from chai.graph import Graph
-from chai.quantizer import EFFORTS, PLAIN, Recipe, bias, weights
+from chai.quantizer import EFFORTS, PLAIN, Recipe, weights
 from chai.quantizer.build import Built
 from chai.quantizer.progress import Known
 from chai.quantizer.ranges import METHODS
@@ -129,6 +129,6 @@ def test_best_tries_every_method_there_is(tmp_path: Path) -> None:
     recipes = [recipe for recipe, _ in result.tried]
     assert {r.ranges for r in recipes} == {*METHODS, "after"}
     assert {r.rounding for r in recipes} == {*weights.TOGETHER, "nearest"}
-    assert {r.bias for r in recipes} == {*bias.SHARES, "kept"}
+    assert {r.bias for r in recipes} == {*weights.CORRECTIONS, "kept"}
     assert len(set(recipes)) == len(recipes)  # nothing twice
     assert result.built.cost <= result.plain and result.built.recipe in recipes
