@@ -29,6 +29,7 @@ from .recipe import Recipe
 class Known:
     """The costs of recipes by image that a Journal has; none without a ``path``.
 
+    ``costs``  costs and softened costs of each recipe, float64 (N,) each
     ``run``    identifies what they depend on, see ``run_of``
     ``images`` number of costs of each recipe
 
@@ -38,28 +39,24 @@ class Known:
 
     def __init__(self, path: str | Path | None, run: Mapping[str, Any], restart: bool = False, images: int = 0) -> None:
         self._journal = Journal(path, run, restart, key="recipe") if path is not None else None
-        self._costs: dict[str, tuple[Array, Array]] = {}
+        self.costs: dict[Recipe, tuple[Array, Array]] = {}
         try:
             for name, record in self._journal.records.items() if self._journal is not None else ():
-                _check(path, name)
+                recipe = _recipe(path, name)
                 costs, softened = (_numbers(record.get(part), images) for part in ("costs", "softened"))
                 if costs is None or softened is None:
                     message = f"recipe {name}: expected {images} finite numbers in 'costs' and in 'softened'"
                     raise ParseError(message, path=str(path), hint="--restart starts it over")
-                self._costs[name] = costs, softened
+                self.costs[recipe] = costs, softened
         except BaseException:
             self.close()
             raise
 
-    def costs(self, recipe: Recipe) -> tuple[Array, Array] | None:
-        """Return the stored costs and softened costs of a recipe, float64 (N,) each, or None."""
-        return self._costs.get(_name(recipe))
-
     def add(self, built: Built) -> None:
         """Store the costs of a recipe for the next run."""
         if self._journal is not None:
-            costs = {"costs": built.costs.tolist(), "softened": built.softened.tolist()}
-            self._journal.add([{"recipe": _name(built.recipe), **costs}])
+            name = json.dumps(built.recipe.to_json(), sort_keys=True)
+            self._journal.add([{"recipe": name, "costs": built.costs.tolist(), "softened": built.softened.tolist()}])
 
     def close(self) -> None:
         """Flush everything to disk."""
@@ -75,12 +72,8 @@ def _numbers(values: Any, count: int) -> Array | None:
     return np.array(values, np.float64) if finite else None
 
 
-def _name(recipe: Recipe) -> str:
-    return json.dumps(recipe.to_json(), sort_keys=True)
-
-
-def _check(path: str | Path | None, name: Any) -> None:
-    """Raise UsageError unless this is the name of a recipe."""
+def _recipe(path: str | Path | None, name: Any) -> Recipe:
+    """Return the recipe of this name. Raises UsageError if there is none."""
 
     def refuse(place: str, problem: str) -> UsageError:
         what = f"journal {path}: it has a recipe of another version of chai{place}: {problem}"
@@ -90,7 +83,7 @@ def _check(path: str | Path | None, name: Any) -> None:
         values = json.loads(name)
     except (TypeError, ValueError):
         raise refuse("", f"{str(name)[:60]!r}") from None
-    restore(Recipe, values, refuse)
+    return restore(Recipe, values, refuse)
 
 
 def run_of(prototxt: Path, weights: Path | None, observed: Observed, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,8 @@ from ..util.lazy_numpy import np
 BINS = 8192  # per sign: three or more for each step of 8 bits at a threshold of a twentieth of the largest value
 KL_BINS = 2048  # as in TensorRT's method
 COVERED = 0.9999  # share of the values that "percentile" covers
-THRESHOLDS = (2.0**-99, 2.0**99)  # limits of a precision_param (1e30) as powers of two, in float32
-FRACTIONS = (-32, 64)
+# limits of a precision_param: of a threshold (1e30) as powers of two, in float32, and of a fraction length
+LIMITS: dict[str, tuple[float, float]] = {"Xilinx": (2.0**-99, 2.0**99), "DynamicFixed": (-32, 64)}
 
 
 class Histogram:
@@ -124,10 +124,10 @@ def least_error(seen: Histogram, bits: int, scheme: str, unsigned: bool = False)
 
 def candidates(largest: float, bits: int, scheme: str, unsigned: bool = False) -> list[Format]:
     """Return candidate formats for values up to ``largest``, first the one that covers them all."""
-    first = covering(largest, bits, scheme, unsigned)
+    values = [covering(largest, bits, scheme, unsigned).value + i for i in range(6)]
     if scheme == "Xilinx":
-        return [_threshold(largest * 0.96**i, bits, unsigned) for i in range(64)] if largest else [first]
-    return [_fraction(first.value + i, bits, unsigned) for i in range(6)]
+        values = [largest * 0.96**i for i in range(64)] if largest else values[:1]
+    return [_limited(scheme, value, bits, unsigned) for value in values]
 
 
 def best(formats: list[Format], errors: Callable[[list[Format]], Array]) -> Format:
@@ -137,7 +137,7 @@ def best(formats: list[Format], errors: Callable[[list[Format]], Array]) -> Form
         return coarse
     most = formats[0].value
     shares = (1 + 0.01 * i for i in (0, -3, -2, -1, 1, 2, 3))
-    near = [_threshold(min(most, coarse.value * share), coarse.bits, coarse.unsigned) for share in shares]
+    near = [_limited("Xilinx", min(most, coarse.value * share), coarse.bits, coarse.unsigned) for share in shares]
     return near[int(np.argmin(errors(near)))]
 
 
@@ -158,9 +158,8 @@ def least_divergence(seen: Histogram, bits: int, scheme: str, unsigned: bool = F
     cuts = [*range(levels, KL_BINS, 16), KL_BINS]
     cut = min(cuts, key=lambda i: divergence(whole, i, levels))
     threshold = seen.largest * cut / KL_BINS
-    if scheme == "Xilinx":
-        return _threshold(threshold, bits, unsigned)
-    return _fraction(floor(log2((levels - 1) / threshold) + 0.5), bits, unsigned)
+    value = threshold if scheme == "Xilinx" else floor(log2((levels - 1) / threshold) + 0.5)
+    return _limited(scheme, value, bits, unsigned)
 
 
 def divergence(whole: Array, cut: int, levels: int) -> float:
@@ -193,15 +192,10 @@ METHODS: dict[str, Callable[[Histogram, int, str, bool], Format]] = {
 
 def fit(seen: Histogram, method: str, bits: int, scheme: str, unsigned: bool = False) -> Format:
     """Return a blob's format by a method of METHODS, within the limits of a precision_param."""
-    format = METHODS[method](seen, bits, scheme, unsigned)
-    return (_threshold if scheme == "Xilinx" else _fraction)(format.value, bits, unsigned)
+    return _limited(scheme, METHODS[method](seen, bits, scheme, unsigned).value, bits, unsigned)
 
 
-def _threshold(value: float, bits: int, unsigned: bool) -> Format:
-    low, high = THRESHOLDS
-    threshold = float(np.float32(min(max(value, low), high) if isfinite(value) else high))
-    return Format("Xilinx", bits, threshold, unsigned)
-
-
-def _fraction(value: float, bits: int, unsigned: bool) -> Format:
-    return Format("DynamicFixed", bits, min(max(int(value), FRACTIONS[0]), FRACTIONS[1]), unsigned)
+def _limited(scheme: str, value: float, bits: int, unsigned: bool) -> Format:
+    low, high = LIMITS[scheme]
+    inside = min(max(value, low), high) if isfinite(value) else high
+    return Format(scheme, bits, float(np.float32(inside)) if scheme == "Xilinx" else int(inside), unsigned)

@@ -308,7 +308,7 @@ def _search(
 
     def attempt(recipe: Recipe) -> Built:
         progress.begin(str(recipe))
-        costs = journal.costs(recipe)
+        costs = journal.costs.get(recipe)
         if costs is None:
             built = builder.judged(recipe)
             journal.add(built)

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from textwrap import wrap
+from typing import Any
 
 import chai
 
@@ -20,12 +21,17 @@ from ..graph import Composed, Graph, Layer, formats_file
 from ..parser.caffemodel import write_caffemodel
 from ..parser.text import STAMP, Block, layers_of, parse, read_source, stamp
 from ..passes.fold_pairs import centred_pair
+from ..util.data.dataclass_io import plain
 from ..util.files import complete, digest
 from ..util.lazy_numpy import np
 from ..util.source import SourceText, edited
 
 _FIELDS = ("precision_param", "quantization_param")  # CHaiDNN's name, and Ristretto's name for the same
 _WIDTH = 100
+_WRITTEN = (  # after the type, in this order
+    "bw_layer_in", "bw_layer_out", "bw_params", "fl_layer_in", "fl_layer_out", "fl_params", "scale_gamma_by_std_fl",
+    "scale_beta_fl", "th_layer_in", "th_layer_out", "chai_unsigned_in", "chai_unsigned_out", "th_params",
+)  # fmt: skip
 
 
 def save(path: Path, original: Graph, quantised: Graph, note: str, chaidnn: bool = False) -> Path:
@@ -160,21 +166,15 @@ def _indent(text: str, layer: Block) -> str:
 
 def fields(p: Precision) -> list[str]:
     """Return a precision_param's fields as text, thresholds as the shortest decimal of the same float32."""
-    lines = [f'quant_type: "{p.quant_type}"']
-    whole = ("bw_layer_in", "bw_layer_out", "bw_params", "fl_layer_in", "fl_layer_out", "fl_params")
-    for name in (*whole, "scale_gamma_by_std_fl", "scale_beta_fl"):
-        value = getattr(p, name)
-        lines += [] if value is None else [f"{name}: {int(value)}"]
-    for name in ("th_layer_in", "th_layer_out"):
-        value = getattr(p, name)
-        lines += [] if value is None else [f"{name}: {_number(value)}"]
-    lines += [f"{name}: true" for name in ("chai_unsigned_in", "chai_unsigned_out") if getattr(p, name)]
-    if p.th_params:
-        lines.append(f"th_params: [{', '.join(map(_number, p.th_params))}]")
-    return lines
+    values = plain(p)
+    return [f'quant_type: "{p.quant_type}"', *(f"{name}: {_text(values[name])}" for name in _WRITTEN if name in values)]
 
 
-def _number(value: float) -> str:
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return f"[{', '.join(map(_text, value))}]"
+    if isinstance(value, int):
+        return f"{value}".lower()  # also of a bool
     return (
         np.format_float_positional(np.float32(value), trim="-") if 1e-4 <= value < 1e7 else f"{np.float32(value):.9g}"
     )
