@@ -25,7 +25,7 @@ from timing.netlist import Netlist
 from timing.summary import Summary
 
 from chai import overlay as overlays
-from chai.devices.rtlsim.building import rtlil
+from chai.devices.rtlsim.simulation import rtlil
 from chai.overlay import Overlay
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -12,8 +12,7 @@ import numpy as np
 from chai import overlay as overlays
 from chai.codegen.dependencies import NONE, Finished
 from chai.codegen.encoding import encode
-from chai.devices.rtlsim.building import fastest, rtlil
-from chai.devices.rtlsim.simulation import Simulation
+from chai.devices.rtlsim.simulation import Simulation, fastest, rtlil
 from chai.fixed import Requantization
 from chai.hw_overlays.rtl.array.engine import ArrayEngine
 from chai.hw_overlays.rtl.ports import CONSTANTS

@@ -12,8 +12,7 @@ from amaranth.hdl import Module, ResetInserter
 from amaranth.lib import wiring
 from amaranth.lib.wiring import In, Out, connect, flipped
 
-from chai.devices.rtlsim.building import rtlil
-from chai.devices.rtlsim.simulation import Simulation
+from chai.devices.rtlsim.simulation import Simulation, rtlil
 from chai.devices.rtlsim.tools import missing
 from chai.errors import DeviceError
 from chai.hw_overlays.rtl.axi import IN_FLIGHT, AxiRead, AxiReader, AxiWrite, AxiWriter, Splitter

@@ -10,9 +10,8 @@ pytest.importorskip("amaranth", reason="the extra rtl is not installed")
 pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
 from chai import overlay as overlays
-from chai.devices.rtlsim.accelerator import Accelerator
-from chai.devices.rtlsim.building import fastest, rtlil
-from chai.devices.rtlsim.simulation import Simulation
+from chai.devices.rtlsim.program import Accelerator
+from chai.devices.rtlsim.simulation import Simulation, fastest, rtlil
 from chai.devices.rtlsim.tools import missing
 from chai.hw_overlays.rtl.watch import PATIENCE
 from chai.overlay.records import pack

@@ -24,8 +24,7 @@ from chai.tasks.window import Window
 pytest.importorskip("amaranth", reason="the extra rtl is not installed")
 pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
-from chai.devices.rtlsim.building import fastest, rtlil
-from chai.devices.rtlsim.simulation import Simulation
+from chai.devices.rtlsim.simulation import Simulation, fastest, rtlil
 from chai.devices.rtlsim.tools import missing
 from chai.hw_overlays.rtl.ports import Stall
 from chai.hw_overlays.rtl.window.engine import WindowEngine

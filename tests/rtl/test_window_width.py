@@ -19,8 +19,7 @@ pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 
 from amaranth.lib import data
 
-from chai.devices.rtlsim.building import fastest, rtlil
-from chai.devices.rtlsim.simulation import Simulation
+from chai.devices.rtlsim.simulation import Simulation, fastest, rtlil
 from chai.devices.rtlsim.tools import missing
 from chai.hw_overlays.rtl.window.engine import WindowEngine
 from chai.hw_overlays.rtl.window.side_by_side import PlaneRuns, plane_run

@@ -33,6 +33,12 @@ def missing() -> str | None:
     return None if compiler() else "there is no C++ compiler (g++, clang++ or the ziglang library)"
 
 
+def check() -> None:
+    """Raise DeviceError if something is missing for a simulation."""
+    if reason := missing():
+        raise DeviceError(f"the RTL cannot be simulated: {reason}", hint=EXTRA)
+
+
 def compiler() -> list[str]:
     """Return the command of a C++ compiler: CXX, g++, clang++ or ziglang; empty if there is none."""
     for name in filter(None, (os.environ.get("CXX"), "g++", "clang++")):

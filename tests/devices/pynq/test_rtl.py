@@ -16,9 +16,8 @@ pytest.importorskip("pyosys", reason="the extra rtl is not installed")
 import chai
 from chai.devices.pynq.array import RESET
 from chai.devices.rtlsim import program
-from chai.devices.rtlsim.accelerator import READS, Accelerator
-from chai.devices.rtlsim.building import fastest
-from chai.devices.rtlsim.simulation import Simulation
+from chai.devices.rtlsim.program import READS, Accelerator
+from chai.devices.rtlsim.simulation import Simulation, fastest
 from chai.devices.rtlsim.tools import missing
 from chai.driver.registers import Registers
 from chai.env import env

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from chai.devices.rtlsim import building, tools
+from chai.devices.rtlsim import simulation, tools
 from chai.env import env
 from chai.errors import DeviceError
 
@@ -23,9 +23,9 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
         (folder / "design.so").write_text(text)
         return folder / "design.so"
 
-    monkeypatch.setattr(building, "missing", lambda: None)
-    monkeypatch.setattr(building, "compiler", lambda: [str(program)])
-    monkeypatch.setitem(building.SIMULATORS, "cxxrtl", build)
+    monkeypatch.setattr(simulation, "check", lambda: None)
+    monkeypatch.setattr(simulation, "compiler", lambda: [str(program)])
+    monkeypatch.setitem(simulation.SIMULATORS, "cxxrtl", build)
     monkeypatch.setenv("CHAI_CACHE", str(tmp_path / "cache"))
     env.cache_clear()
     yield program
@@ -34,28 +34,28 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.usefixtures("compiler")
 def test_what_a_killed_compilation_left_is_removed() -> None:
-    path = building.library("one", "cxxrtl")
-    other = building.library("other", "cxxrtl")
+    path = simulation.library("one", "cxxrtl")
+    other = simulation.library("other", "cxxrtl")
     path.unlink()
     stale = path.parent / f".{path.stem}-killed"
     stale.mkdir()
     (stale / "half.o").write_text("half")
-    assert building.library("one", "cxxrtl") == path
+    assert simulation.library("one", "cxxrtl") == path
     assert path.read_text() == "one" and other.read_text() == "other"
     assert sorted(p.suffix for p in path.parent.iterdir()) == [".lock", ".lock", ".so", ".so"]
 
 
 def test_another_version_of_the_compiler_compiles_again(compiler: Path) -> None:
-    path = building.library("one", "cxxrtl")
-    assert building.library("one", "cxxrtl") == path
+    path = simulation.library("one", "cxxrtl")
+    assert simulation.library("one", "cxxrtl") == path
     compiler.write_text(compiler.read_text().replace("12.2", "13.1"))
-    assert building.library("one", "cxxrtl") != path
+    assert simulation.library("one", "cxxrtl") != path
 
 
 def test_a_compiler_that_does_not_start_is_named(compiler: Path) -> None:
     compiler.write_text("#!/bin/sh\necho no such option >&2\nexit 3\n")
     with pytest.raises(DeviceError, match=r"c\+\+ ended with 3:.*no such option"):
-        building.library("one", "cxxrtl")
+        simulation.library("one", "cxxrtl")
 
 
 def test_what_designs_share_is_compiled_once(compiler: Path, tmp_path: Path) -> None:

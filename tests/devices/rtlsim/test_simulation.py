@@ -13,8 +13,7 @@ from amaranth.lib import data, memory, stream, wiring
 from amaranth.lib.wiring import In, Out
 
 from chai.devices.rtlsim import verilator
-from chai.devices.rtlsim.building import rtlil
-from chai.devices.rtlsim.simulation import SLICE, Simulation
+from chai.devices.rtlsim.simulation import SLICE, Simulation, rtlil
 from chai.devices.rtlsim.tools import missing
 from chai.errors import DeviceError
 from chai.hw_overlays.rtl.ports import ReadPort, WritePort
