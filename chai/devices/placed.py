@@ -71,7 +71,7 @@ class SimulatedBuffers:
 
 
 class PlacedProgram(Program):
-    """A segment, in memory from the first run to ``close`` or a failure. A device has ``_memory`` and ``run_in``.
+    """A segment, in memory from the first run to ``close`` or a failure. A device has ``_memory`` and ``_start``.
 
     A batch that has a set needs nothing else but the host's and the device's time until it gives the set back: it waits for
     no other set, and runs no layer. So to wait for a set ends. A thread that runs a layer does not wait, since a batch may
@@ -103,11 +103,19 @@ class PlacedProgram(Program):
     def _check(self, memory: Any) -> None:
         """Check a program that was placed in memory, before its first run. Raises DeviceError."""
 
+    def _start(self, memory: Any) -> float | None:
+        """Run the program in a set's memory, alone, to its end; return the milliseconds that the device counted, if it does."""
+        raise NotImplementedError
+
     def run_in(
         self, used: BlobSet, blobs: dict[str, Array], packed: Collection[str] = NONE, unpacked: Collection[str] = NONE
     ) -> Ran:
         """Run every Task as ``run`` does, in a claimed set, where ``packed`` inputs are; ``unpacked`` outputs stay there."""
-        raise NotImplementedError
+        try:
+            return Ran(None, used.run(blobs, self.views, partial(self._start, used.memory), packed, unpacked))
+        except BaseException:
+            self.failed()
+            raise
 
     def run(self, blobs: dict[str, Array]) -> Ran:
         lease: list[object] = [self]

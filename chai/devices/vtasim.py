@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from ..blob import Array
-from ..driver.memory import NONE, BlobSet
 from ..errors import DeviceError
 from ..overlay import names
 from ..tasks.work import Work
@@ -15,7 +12,7 @@ from ..vta.architecture import segment
 from ..vta.checks import Checked
 from ..vta.program import VtaSegment
 from ..vta.simulator import Chip
-from .base import Device, Program, Ran
+from .base import Device, Program
 from .placed import PlacedProgram, SimulatedBuffers
 
 ARCHITECTURE = "vta"
@@ -46,13 +43,9 @@ class SimulatedProgram(PlacedProgram):
     def _check(self, memory: CheckedBuffers) -> None:
         memory.steps = self.segment.checked(memory.addresses, memory.bytes)
 
-    def run_in(
-        self, used: BlobSet, blobs: dict[str, Array], packed: Collection[str] = NONE, unpacked: Collection[str] = NONE
-    ) -> Ran:
-        memory: Any = used.memory
+    def _start(self, memory: CheckedBuffers) -> None:
         with self._busy:
-            used.run(blobs, self.views, lambda: self._chip.run(memory.steps), packed, unpacked)
-        return Ran()
+            self._chip.run(memory.steps)
 
 
 class VtaSimulator(Device):

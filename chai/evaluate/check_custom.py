@@ -29,8 +29,6 @@ from ..util.lazy_numpy import np
 from ..util.table import plain
 
 Tops = tuple[Array, ...]
-# a layer and its inputs; the expected tops, the unit of differences from them, and the largest difference that is right
-_Comparable = tuple[Frame, Sequence[Array], Sequence[Array], float, float]
 
 TOLERANCE = 1e-4  # relative to the largest value that plain Python computes
 ROUNDS = 5
@@ -172,9 +170,13 @@ class _Case:
         way = f"{implementation.name} ({kind})" + ", unsigned" * unsigned
         try:
             if implementation.dtype == "int8":
-                frame, data, expected, unit, bound = self._codes(implementation, unsigned)
+                frame, data, expected = self._codes(implementation, unsigned)
+                unit = bound = 1.0
             else:
-                frame, data, expected, unit, bound = self._numbers(implementation)
+                frame = Frame(self.layer, self.shapes, self.tops, None, implementation)
+                data, expected = self.data, self.expected
+                unit = max((float(np.abs(w[np.isfinite(w)]).max(initial=0)) for w in expected), default=0.0) or 1.0
+                bound = 4 * self.tolerance if implementation.dtype == "float16" else self.tolerance
             (actual, _), *again = [_timed(frame, data) for _ in range(1 + ROUNDS)]
         except PluginError as error:
             return Row(self.layer.name, self.label, way, float("inf"), 0.0, False, error.message)
@@ -183,15 +185,8 @@ class _Case:
         ok, note = difference <= bound and same, "" if same else DIFFER
         return Row(self.layer.name, self.label, way, difference, median(ms for _, ms in again), ok, note)
 
-    def _numbers(self, implementation: Implementation) -> _Comparable:
-        """Compare in floating point, relative to the largest value."""
-        frame = Frame(self.layer, self.shapes, self.tops, None, implementation)
-        largest = max((float(np.abs(w[np.isfinite(w)]).max(initial=0)) for w in self.expected), default=0.0) or 1.0
-        bound = 4 * self.tolerance if implementation.dtype == "float16" else self.tolerance
-        return frame, self.data, self.expected, largest, bound
-
-    def _codes(self, implementation: Implementation, unsigned: bool) -> _Comparable:
-        """Compare with plain Python on the values of the codes; the tolerance is one output step.
+    def _codes(self, implementation: Implementation, unsigned: bool) -> tuple[Frame, Sequence[Array], Sequence[Array]]:
+        """Return the layer on codes, its inputs, and what plain Python makes of their values, in steps of the outputs.
 
         ``unsigned``: the inputs' magnitudes, in unsigned codes.
         """
@@ -202,7 +197,7 @@ class _Case:
         expected, _ = _timed(exact, [f.dequantize(c) for f, c in zip(into, codes)])
         out = tuple(_format(w, unsigned and bool((w >= 0).all())) for w in expected)
         frame = Frame(self.layer, self.shapes, self.tops, (into, out), implementation)
-        return frame, codes, [w / o.step + o.zero for w, o in zip(expected, out)], 1.0, 1.0
+        return frame, codes, [w / o.step + o.zero for w, o in zip(expected, out)]
 
 
 def _format(values: Array, unsigned: bool) -> Format:

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
-from typing import Any
 
 from ...blob import Array
 from ...codegen.chain import Chain
 from ...codegen.compile import chain, check_descriptors
-from ...driver.memory import NONE, BlobSet
 from ...driver.registers import Registers
 from ...env import env
 from ...errors import DeviceError
@@ -25,7 +23,7 @@ from ...tasks.work import Work
 from ...util.lazy_numpy import np
 from ...util.log import meter
 from ...util.sharing import Mutex
-from ..base import Device, Program, Ran
+from ..base import Device, Program
 from ..placed import PAGE, PlacedProgram, SimulatedBuffers, check_hardware
 from .simulation import Simulation, fastest, rtlil, untold
 from .tools import check, forget, kept, missing
@@ -147,23 +145,14 @@ class Simulated:
 
 
 class RtlProgram(PlacedProgram):
-    """A Chain. A run that does not end well takes the memory with it."""
+    """A Chain."""
 
     segment: Chain
     _memory = NoisyBuffers
 
-    def run_in(
-        self, used: BlobSet, blobs: dict[str, Array], packed: Collection[str] = NONE, unpacked: Collection[str] = NONE
-    ) -> Ran:
-        memory: Any = used.memory
+    def _start(self, memory: NoisyBuffers) -> float:
         with _alone(self.segment.overlay) as simulated:
-            try:
-                start = partial(simulated.run, self.segment, memory)
-                cycles = used.run(blobs, self.views, start, packed, unpacked)
-            except BaseException:
-                self.failed()
-                raise
-        return Ran(None, None if cycles is None else cycles / (self.segment.overlay.clock_mhz * 1000))
+            return simulated.run(self.segment, memory) / (self.segment.overlay.clock_mhz * 1000)
 
 
 class RtlSim(Device):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -69,11 +70,11 @@ def measure(device: Device, overlay: Overlay) -> Iterator[list[HostSample]]:
 
 def section(device: Device, overlay: Overlay, some: list[HostSample]) -> dict[str, Any]:
     """Return the host model of samples in nanoseconds."""
-    facts = dict(device.about(overlay))
+    name = dict(device.about(overlay)).get("board", device.name)
     return {
         "machine": platform.machine(),
         "processor": platform.processor() or platform.machine(),
-        "board": _printable(facts.get("board", device.name)),
+        "board": "".join(letter if " " <= letter <= "~" else "?" for letter in name)[:80] or "?",
         "unit": NANOSECONDS,
         "assumed": [],
         "sources": {
@@ -118,12 +119,9 @@ def _flushes(device: Device, overlay: Overlay) -> Iterator[HostSample]:
         return
     for size in SIZES:
         memory = device.buffers(overlay, size)
-
-        def dirty(memory: Any = memory) -> None:
-            memory.bytes[0][:] = 1
-
         for call in (memory.flush, memory.invalidate):
-            yield HostSample("driver", FLUSH, {"call": 1, "element": size}, _ns(call, [0], before=dirty))
+            ns = _ns(call, [0], before=partial(memory.bytes[0].fill, 1))
+            yield HostSample("driver", FLUSH, {"call": 1, "element": size}, ns)
         memory.free()
 
 
@@ -154,7 +152,3 @@ def _ns(call: Callable[..., object], *arguments: Any, before: Callable[[], objec
         call(*arguments)
         times.append((perf_counter() - begin) * 1000 * PER_MS)
     return median(times[WARM:])
-
-
-def _printable(text: str) -> str:
-    return "".join(letter if " " <= letter <= "~" else "?" for letter in text)[:80] or "?"
