@@ -39,9 +39,8 @@ def _attached(graph: Graph, head: Head, sizes: Mapping[str, Shape]) -> Graph:
     shapes = infer_shapes(graph, sizes, partial=True)
     unknown = [name for name in head.outputs if name not in graph.outputs]
     if unknown:
-        raise UsageError(
-            f"detect: {graph.path} has no output {unknown[0]!r}", hint=did_you_mean(unknown[0], graph.outputs)
-        )
+        message = f"detect: {graph.path} has no output {unknown[0]!r}"
+        raise UsageError(message, hint=did_you_mean(unknown[0], graph.outputs))
     names = head.outputs or graph.outputs
     known = {name: shapes[graph.latest[name]] for name in names if graph.latest[name] in shapes}
     pictures = [shapes[blob] for blob in graph.inputs if len(shapes.get(blob, ())) == 4]

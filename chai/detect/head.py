@@ -83,9 +83,8 @@ def head_of(value: Any, basis: Head | None = None) -> Head:
     """
     table: Mapping[str, Any] = {"head": value} if isinstance(value, str) else value
     if not isinstance(table, Mapping):
-        raise UsageError(
-            f"detect: expected the name of a head or a table, found {str(value)[:60]}", hint='e.g. "yolov8"'
-        )
+        message = f"detect: expected the name of a head or a table, found {str(value)[:60]}"
+        raise UsageError(message, hint='e.g. "yolov8"')
     known = {**{name: name for name in FAMILIES}, **SUCCESSORS}
     for key in table:
         if key not in _CHECKS:

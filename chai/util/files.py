@@ -189,12 +189,9 @@ def decoded(data: bytes, path: str | Path, encoding: str = "utf-8") -> str:
     except UnicodeDecodeError as error:
         before = error.object[: error.start]  # utf-8-sig counts after the byte order mark
         column = len(before.rpartition(b"\n")[2].decode("utf-8")) + 1
+        message = f"byte 0x{error.object[error.start]:02x} is not UTF-8"
         raise ParseError(
-            f"byte 0x{error.object[error.start]:02x} is not UTF-8",
-            path=str(path),
-            line=before.count(b"\n") + 1,
-            column=column,
-            hint="save the file as UTF-8",
+            message, path=str(path), line=before.count(b"\n") + 1, column=column, hint="save the file as UTF-8"
         ) from None
 
 

@@ -55,10 +55,8 @@ def set_clock(overlay: Overlay, handoff: Path, block: str) -> float | None:
         log.warning("clock %d cannot be set to %g MHz: %s", number, wanted, error)
         return None
     if mhz > wanted * (1 + TOLERANCE):
-        raise DeviceError(
-            f"clock {number} of the board runs at {mhz:g} MHz, overlay {overlay.name} is made for {wanted:g}",
-            hint="codes may be wrong at a higher clock; the board's boot files set its PLLs",
-        )
+        message = f"clock {number} of the board runs at {mhz:g} MHz, overlay {overlay.name} is made for {wanted:g}"
+        raise DeviceError(message, hint="codes may be wrong at a higher clock; the board's boot files set its PLLs")
     if mhz < wanted * (1 - TOLERANCE):
         reached = "clock %d runs at %g MHz, the board does not reach the %g MHz of overlay %s"
         log.warning(reached, number, mhz, wanted, overlay.name)

@@ -1,13 +1,15 @@
-"""Find the board: its lock, its bitstream, and pynq's device and driver for it."""
+"""Find the board: its lock, its bitstream, pynq's device and driver for it, and facts of all of them for a report."""
 
 from __future__ import annotations
 
 import fcntl
 import os
+import platform
 import shutil
 import tempfile
 from contextlib import suppress
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,9 +17,11 @@ from typing import Any, NamedTuple
 from ...env import env
 from ...errors import DeviceError
 from ...overlay import Overlay
+from ...util.files import digest
 from .clocks import set_clock
 
 LOCKS = Path("/run/lock")
+MODEL, RELEASE = Path("/proc/device-tree/model"), Path("/etc/os-release")
 ROOT = "sudo drops what pynq needs: sudo -E, or a login shell (sudo -i)"
 
 
@@ -73,10 +77,8 @@ def active(overlay: Overlay) -> Any:
         board = "" if os.environ.get("BOARD") else "; BOARD is not set either"
         raise DeviceError(f"pynq finds no board here ({reason or error})", hint=ROOT + board) from error
     if overlay.family == "zynq7000" and int(pynq.__version__.split(".")[0]) > 3:
-        raise DeviceError(
-            f"pynq {pynq.__version__} no longer knows the Zynq-7000 of overlay {overlay.name}",
-            hint="pynq 3.1.2 is the last that does (boards' images have 3.0 or 3.1)",
-        )
+        message = f"pynq {pynq.__version__} no longer knows the Zynq-7000 of overlay {overlay.name}"
+        raise DeviceError(message, hint="pynq 3.1.2 is the last that does (boards' images have 3.0 or 3.1)")
     return device
 
 
@@ -114,9 +116,8 @@ def download(overlay: Overlay) -> Loaded:
     names = [name for name, about in loaded.ip_dict.items() if about["type"] == overlay.vlnv]
     if not names:
         kinds = ", ".join(sorted(about["type"] for about in loaded.ip_dict.values())) or "nothing"
-        raise DeviceError(
-            f"{path.name} has no {overlay.vlnv}, only {kinds}", hint="it is the bitstream of something else"
-        )
+        message = f"{path.name} has no {overlay.vlnv}, only {kinds}"
+        raise DeviceError(message, hint="it is the bitstream of something else")
     block = getattr(loaded, names[0])
     if not isinstance(block, driver):
         raise DeviceError(f"{path.name}: {names[0]} was given the driver {type(block).__name__}, not chai's")
@@ -172,11 +173,53 @@ def _follow(path: Path, board: str) -> None:
         pynqutils.setup_utils.download_overlays(str(path.parent), fail_at_lookup=True)
     except Exception as error:
         which = f"{path.name}.link has to name the board, BOARD says {board!r}" if board else "BOARD is not set"
-        raise DeviceError(
-            f"{path.name}.link leads nowhere: {error}",
-            hint=f"{which}; its md5sum has to be that of the file at its url",
-        ) from error
+        message = f"{path.name}.link leads nowhere: {error}"
+        raise DeviceError(message, hint=f"{which}; its md5sum has to be that of the file at its url") from error
     finally:
         for folder in folders:
             with suppress(OSError):  # it is not empty, or it is gone
                 folder.rmdir()
+
+
+# -- facts for a report
+
+
+def about(overlay: Overlay) -> list[tuple[str, str]]:
+    """Return names and values, none without a bitstream; what is unknown says so."""
+    path = bitstream(overlay)
+    if path is None:
+        return []
+    return [
+        ("board", f"{_text(MODEL).strip(chr(0)) or 'unknown'}, BOARD {os.environ.get('BOARD') or 'not set'}"),
+        ("image", f"{_release()}, Linux {platform.release()}, Python {platform.python_version()}, pynq {_pynq()}"),
+        ("overlay", f"{overlay.name}, build {overlay.build:08x}"),
+        ("bitstream", _identity(path)),
+    ]
+
+
+def _identity(bitstream: Path) -> str:
+    if not bitstream.is_file():
+        return "by a link"
+    try:
+        return f"sha256 {digest(bitstream)}"
+    except OSError as error:
+        return f"cannot be read: {error.strerror}"
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8", errors="replace").strip()
+    except OSError:
+        return ""
+
+
+def _release() -> str:
+    lines = (line.partition("=") for line in _text(RELEASE).splitlines())
+    return next((value.strip('"') for name, _, value in lines if name == "PRETTY_NAME"), "unknown")
+
+
+def _pynq() -> str:
+    try:
+        return version("pynq")
+    except PackageNotFoundError:
+        return "not installed"

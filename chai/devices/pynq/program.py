@@ -19,10 +19,9 @@ from ...tasks.work import Work
 from ...util.sharing import Mutex
 from ..base import Device, Program, Ran
 from ..placed import PlacedProgram, check_hardware
-from .about import about
 from .array import ArrayBoard
 from .board import Board
-from .finding import bitstream, obstacle
+from .finding import about, bitstream, obstacle
 from .memory import Lost, PynqBuffers, kept
 from .published import PublishedBoard
 

@@ -21,10 +21,8 @@ def build(text: str, folder: Path, command: Sequence[str], waves: bool = False) 
     printed = yosys(folder, "read_rtlil top.il", f"write_cxxrtl -g{4 if waves else 1} top.cpp")
     loops = [name for names in _LOOPS.findall(printed) for name in names.split()]
     if loops or "feedback wires" in printed:
-        raise DeviceError(
-            f"CXXRTL would compute wrong values: parts of a wire depend on other parts of it: {', '.join(loops)}",
-            hint="give each part a Signal of its own, or simulate with Verilator",
-        )
+        message = f"CXXRTL would compute wrong values: parts of a wire depend on other parts of it: {', '.join(loops)}"
+        raise DeviceError(message, hint="give each part a Signal of its own, or simulate with Verilator")
     (folder / "design.cpp").write_text(_source([*ports(text)]))
     headers = package("pyosys") / "share/include/backends/cxxrtl/runtime"
     harness = compiled(command, HARNESS / "harness.cpp", [])

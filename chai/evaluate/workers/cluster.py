@@ -72,9 +72,8 @@ class Cluster:
             self._look()
         except (OSError, ValueError) as error:
             self._quiet.close()
-            raise DeviceError(
-                f"no scheduler answers at {address}: {error}", hint="dask scheduler starts one"
-            ) from error
+            message = f"no scheduler answers at {address}: {error}"
+            raise DeviceError(message, hint="dask scheduler starts one") from error
         Thread(target=self._watch, daemon=True).start()
 
     def room(self) -> int:

@@ -79,18 +79,16 @@ class Journal:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
-            raise UsageError(
-                f"journal {self.path}: another process is writing it", hint="wait for it, or name another journal"
-            ) from None
+            message = f"journal {self.path}: another process is writing it"
+            raise UsageError(message, hint="wait for it, or name another journal") from None
 
     def _known(self) -> None:
         """Check that this file is a journal, which may be truncated. Raises ParseError."""
         self._file.seek(0)
         head = self._file.read(len(BEGIN))
         if not BEGIN.startswith(head):
-            raise ParseError(
-                "this is no journal of chai", path=str(self.path), line=1, column=1, hint="name another file"
-            )
+            message = "this is no journal of chai"
+            raise ParseError(message, path=str(self.path), line=1, column=1, hint="name another file")
 
     def _read(self, run: Mapping[str, Any]) -> None:
         self._file.seek(0)
@@ -128,10 +126,8 @@ class Journal:
     def _check(self, first: Mapping[str, Any], run: Mapping[str, Any]) -> None:
         differ = sorted(part for part in {*first, *run} - {"schema"} if first.get(part) != run.get(part))
         if differ:
-            raise UsageError(
-                f"journal {self.path} is of another run: its {', '.join(differ)} differ",
-                hint="name another file, or start this one over with --restart",
-            )
+            message = f"journal {self.path} is of another run: its {', '.join(differ)} differ"
+            raise UsageError(message, hint="name another file, or start this one over with --restart")
 
     def _error(self, message: str, line: int) -> ParseError:
         return ParseError(message, path=str(self.path), line=line, column=1, hint="--restart starts it over")

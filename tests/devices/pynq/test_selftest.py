@@ -13,7 +13,7 @@ import pytest
 
 import chai
 from chai.cli import main as chai_command
-from chai.devices.pynq import about, program
+from chai.devices.pynq import finding, program
 from chai.evaluate import selftest
 from chai.tasks import Task
 
@@ -105,7 +105,7 @@ def test_a_block_to_report_a_board_with_vta(
     board = board_of("vta-z7020")
     for name, text in (("MODEL", "Digilent Pynq-Z2\0"), ("RELEASE", 'NAME="x"\nPRETTY_NAME="PYNQ Linux 3.1"\n')):
         (tmp_path / name).write_text(text)
-        monkeypatch.setattr(about, name, tmp_path / name)
+        monkeypatch.setattr(finding, name, tmp_path / name)
     monkeypatch.setenv("BOARD", "Pynq-Z2")
     code, lines = command(board, capsys, "--repeat", "7")
     assert (code, lines[17]) == (0, "PASS  network digits, 6 bit DynamicFixed")
@@ -157,6 +157,6 @@ def test_a_bitstream_that_cannot_be_read_is_in_the_block(monkeypatch: pytest.Mon
     def refused(path: Path) -> str:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(about, "bitstream", lambda overlay: path)
-    monkeypatch.setattr(about, "digest", refused)
-    assert dict(about.about(chai.overlay.load()))["bitstream"] == "cannot be read: Permission denied"
+    monkeypatch.setattr(finding, "bitstream", lambda overlay: path)
+    monkeypatch.setattr(finding, "digest", refused)
+    assert dict(finding.about(chai.overlay.load()))["bitstream"] == "cannot be read: Permission denied"
