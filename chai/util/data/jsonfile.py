@@ -94,7 +94,7 @@ class Document:
         if first == "{":
             value = self._object(pointer, depth)
         elif first == "[":
-            value = self._list(pointer, depth)
+            value = [self._value((*pointer, i), depth + 1) for i, _ in enumerate(self._members("]"))]
         elif first == '"':
             value = self._string()
         elif first and first in "-0123456789":
@@ -124,9 +124,6 @@ class Document:
             self.at += 1
             result[key] = self._value((*pointer, key), depth + 1)
         return result
-
-    def _list(self, pointer: Pointer, depth: int) -> list[Any]:
-        return [self._value((*pointer, i), depth + 1) for i, _ in enumerate(self._members("]"))]
 
     def _members(self, closing: str) -> Iterable[str]:
         """Yield the first character of each member, which the caller consumes; brackets and commas are consumed here."""
