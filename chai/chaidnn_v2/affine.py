@@ -29,8 +29,7 @@ class ChaidnnAffine(affine.Affine):
     def define(self, *codes: Array) -> Array:
         r, signs = self.requantization, np.asarray(self.weights).astype(np.int64).reshape(-1, 1, 1)
         product = wrapped(codes[0] * (signs * r.multiplier) + self.bias.reshape(-1, 1, 1), 32)
-        result: Array = np.clip(wrapped(product >> r.shift, RESULT), r.low, r.high).astype(np.int8)
-        return result
+        return np.clip(wrapped(product >> r.shift, RESULT), r.low, r.high).astype(np.int8)
 
     def merge_key(self) -> Hashable | None:
         return None

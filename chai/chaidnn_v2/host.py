@@ -26,8 +26,7 @@ def softmax(x: Array, axis: int) -> Array:
     steps = (np.where(near, distance, 0) * np.float32(100)).astype(np.intp)
     powers = np.where(near, table()[ENTRIES - steps], np.float32(0))
     total = powers.cumsum(axis, dtype=np.float32).take([-1], axis)  # in order, where a sum would go by pairs
-    result: Array = powers * (np.float32(1) / total)
-    return result
+    return powers * (np.float32(1) / total)
 
 
 @lru_cache(maxsize=1)
@@ -60,8 +59,7 @@ def normalize(codes: Array, scale: Array, source: Format, target: Format) -> Arr
     squares = np.floor(x * x * 2.0**-fraction).sum(1, keepdims=True)
     inverse = np.trunc(_inverse(squares.astype(np.float32) * np.float32(2.0**-fraction)) * np.float32(1 << FRACTION))
     cut = wrapped(np.trunc(factors.astype(np.float64) * 2.0**target.value).astype(np.int64), 8)
-    result: Array = wrapped(x * cut * inverse.astype(np.int64) >> FRACTION + fraction, 8).astype(np.int8)
-    return result
+    return wrapped(x * cut * inverse.astype(np.int64) >> FRACTION + fraction, 8).astype(np.int8)
 
 
 def _inverse(squares: Array) -> Array:

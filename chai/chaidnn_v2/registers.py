@@ -18,10 +18,9 @@ def wrapped(values: Array, bits: int) -> Array:
     return result
 
 
-def saturated(values: Array, bits: int = SUM) -> Array:
-    """Return integers within the range of so many bits."""
-    result: Array = np.clip(values, -(1 << bits - 1), (1 << bits - 1) - 1)
-    return result
+def saturated(values: Array) -> Array:
+    """Return integers within the range of a buffered sum."""
+    return np.clip(values, SMALLEST, LARGEST)
 
 
 def accumulated(total: Array, chunk: Array) -> Array:
@@ -41,8 +40,7 @@ def requantized(sums: Array, bias: Array | int, r: Requantization) -> Array:
     value = (sums * r.multiplier + bias).astype(np.int32)
     size = (np.abs(value) + np.int32(1 << r.shift - 1)) >> np.int32(r.shift)
     result = wrapped(np.where(value < 0, -size, size), SUM)
-    codes: Array = np.clip(result, r.low, r.high).astype(np.int8)
-    return codes
+    return np.clip(result, r.low, r.high).astype(np.int8)
 
 
 class Converted(Format):

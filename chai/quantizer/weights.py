@@ -70,14 +70,12 @@ def one_fraction(weights: Array, method: str, bits: int) -> Format:
 
 
 def _nearest(scaled: Array, high: int) -> Array:
-    codes: Array = np.clip(round_half_away(scaled), -high, high)
-    return codes
+    return np.clip(round_half_away(scaled), -high, high)
 
 
 def in_steps(weights: Array, steps: Array) -> Array:
     """Return weights in steps, float64, within bounds that the squares of their errors can have."""
-    scaled: Array = np.clip(weights / steps, -1e6, 1e6)
-    return scaled
+    return np.clip(weights / steps, -1e6, 1e6)
 
 
 def product(a: Array, b: Array) -> Array:
@@ -198,8 +196,7 @@ def _learned(scaled: Array, moments: Array, high: int) -> Array:
         mean += (slope - mean) * np.float32(0.1)
         square += (slope * slope - square) * np.float32(0.001)
         argument -= np.float32(RATE) * (mean / (1 - 0.9**i)) / (np.sqrt(square / (1 - 0.999**i)) + 1e-8)
-    codes: Array = np.clip(np.where(1.2 * sigmoid >= 0.6, below + 1, below), -high, high)
-    return codes
+    return np.clip(np.where(1.2 * sigmoid >= 0.6, below + 1, below), -high, high)
 
 
 TOGETHER: dict[str, Callable[[Array, Array, int], Array]] = {"compensated": _spread, "learned": _learned}

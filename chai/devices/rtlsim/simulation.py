@@ -11,7 +11,7 @@ import ctypes
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,7 +53,7 @@ def library(text: str, simulator: str = "cxxrtl") -> Path:
     """Return the path of the library that simulates RTLIL. Raises DeviceError if a tool is missing or fails."""
     check()
     command = [*compiler(), *FLAGS]
-    tools = [_version("pyosys"), release(compiler()), str(verilator.found()), verilator.version()]
+    tools = [version("pyosys"), release(compiler()), str(verilator.found()), verilator.version()]
     sources = *sorted(HARNESS.iterdir()), Path(cxxrtl.__file__), Path(verilator.__file__)
     texts = (path.read_text() for path in sources)
     return kept(
@@ -61,13 +61,6 @@ def library(text: str, simulator: str = "cxxrtl") -> Path:
         lambda folder: SIMULATORS[simulator](text, folder, command),
         *(text, simulator, *command, *tools, *texts),
     )
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
 
 
 def untold(cycles: int) -> None:

@@ -24,6 +24,7 @@ def compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
         return folder / "design.so"
 
     monkeypatch.setattr(simulation, "check", lambda: None)
+    monkeypatch.setattr(simulation, "version", lambda package: "0")
     monkeypatch.setattr(simulation, "compiler", lambda: [str(program)])
     monkeypatch.setitem(simulation.SIMULATORS, "cxxrtl", build)
     monkeypatch.setenv("CHAI_CACHE", str(tmp_path / "cache"))
