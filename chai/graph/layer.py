@@ -19,7 +19,7 @@ from ..tasks.window import Window
 from ..text import number_of, visible
 from ..util.lazy_numpy import np
 from ..util.sharing import Turn
-from .params import LossParams, NoParams
+from .params import LossParams, MessageFields
 
 if TYPE_CHECKING:
     from ..tasks.arithmetic import Arithmetic as Arithmetic
@@ -44,7 +44,7 @@ class Layer:
     """
 
     message: ClassVar[str | None] = None  # its *_param field, if that is not named after the type
-    Params: ClassVar[type] = NoParams
+    Params: ClassVar[type] = MessageFields
     bottoms_allowed: tuple[int, int | None] = (1, 1)  # minimum, maximum (None: no maximum)
     tops_allowed: tuple[int, int | None] = (1, 1)
     source: ClassVar[bool] = False  # its tops are the inputs of the network

@@ -1,14 +1,22 @@
 """Declare a layer's parameters.
 
-A layer's ``Params``, inside its class, is a frozen dataclass with the field names of Caffe's ``*_param`` message and
-Caffe's defaults. None means "not set" where Caffe checks ``has_...``; repeated fields are tuples. The parser fills it by
-reflection and checks the declared ranges, so a layer never sees a value outside them.
+A layer's ``Params``, inside its class, are MessageFields with the names of Caffe's ``*_param`` message and Caffe's defaults.
+None means "not set" where Caffe checks ``has_...``; repeated fields are tuples. The parser fills it by reflection and
+checks the declared ranges, so a layer never sees a value outside them.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_):  # for checkers of types alone; in ``typing`` since Python 3.11
+        return lambda cls: cls
+
 
 SIZE = 65_535  # largest kernel, stride, dilation, group or pad that is accepted
 
@@ -43,20 +51,22 @@ def nested(cls: type, *, repeated: bool = False) -> Any:
     return field(default=() if repeated else None, metadata={"nested": cls})
 
 
+@dataclass_transform(frozen_default=True)
 @dataclass(frozen=True)
-class NoParams:
-    """Parameters of layer types that have none."""
+class MessageFields:
+    """Base of what a message is filled into: each class is a frozen dataclass. By itself the parameters of types without any."""
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True)(cls)
 
 
-@dataclass(frozen=True)
-class BlobShape:
+class BlobShape(MessageFields):
     """Caffe's BlobShape; the range allows Reshape's 0 (copy) and -1 (infer)."""
 
     dim: tuple[int, ...] = within(-1, 2**31 - 1, ())
 
 
-@dataclass(frozen=True)
-class Filler:
+class Filler(MessageFields):
     """The fields of Caffe's FillerParameter that are needed to draw random weights."""
 
     type: str = "constant"
@@ -67,8 +77,7 @@ class Filler:
     std: float = 1.0
 
 
-@dataclass(frozen=True)
-class LossParams:
+class LossParams(MessageFields):
     """Caffe's loss_param: a label that does not count, and the divisor of the sum. The last field is SegNet's."""
 
     ignore_label: int | None = None

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
 
 from ..blob import Array, Shape
 from ..fixed import Format, Requantization
 from ..graph import Arithmetic, Layer
+from ..graph.params import MessageFields
 from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.eltwise import Eltwise, EltwiseLimits
@@ -34,8 +34,7 @@ class MaxUnpool(Layer):
 
     bottoms_allowed = (3, 3)
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         upsample: Upsample.Params
         pooling: Pooling.Params
 

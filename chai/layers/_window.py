@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Array, Shape, count, show
 from ..graph import Layer
-from ..graph.params import Filler, margin, nested, size, within
+from ..graph.params import Filler, MessageFields, margin, nested, size, within
 from ..overlay import Overlay
 from ..overlay.weights import groups_to_join, is_depthwise
 from ..tasks.tiling import beyond_ring, beyond_strips
@@ -74,8 +73,7 @@ class WindowLayer(Layer):
     bottoms_allowed: tuple[int, int | None] = (1, None)
     tops_allowed: tuple[int, int | None] = (1, None)
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """kernel_size, stride, pad and dilation take one value or (h, w), as alternatives to kernel_h, kernel_w ...
 
         pad_l, pad_r, pad_t and pad_b are the Synopsys fork's padding for each side.

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from .. import kernels
 from ..blob import Array, Shape
 from ..fixed import Centred
 from ..graph import Arithmetic, Layer
-from ..graph.params import Filler, within
+from ..graph.params import Filler, MessageFields, within
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
@@ -61,8 +60,7 @@ class BatchNorm(AffineLayer):
     new_tops = rectifies = True
     bias_blob = 0
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """use_global_stats defaults to true at TEST.
 
         With the Synopsys fork's add_eps_before_sqrt: false, the divisor is sqrt(variance) + eps.

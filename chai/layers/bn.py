@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..blob import Array, Shape, show
 from ..fixed import Centred
 from ..graph.fillers import EXACT
-from ..graph.params import Filler, choice, nested, within
+from ..graph.params import Filler, MessageFields, choice, nested, within
 from ..util.lazy_numpy import np
 from .batch_norm import AffineLayer
 
@@ -23,8 +23,7 @@ class BN(AffineLayer):
 
     fork = "alexgkendall/caffe-segnet; hszhao/PSPNet"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """bn_mode, scale_filler and shift_filler are SegNet's, the others PSPNet's."""
 
         scale_filler: Filler | None = nested(Filler)

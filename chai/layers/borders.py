@@ -7,11 +7,10 @@ Pad: a blob with a border.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..blob import Array, Shape, show
 from ..graph import Arithmetic, Layer
-from ..graph.params import axis_index, choice, margin, within
+from ..graph.params import MessageFields, axis_index, choice, margin, within
 from ..overlay import Overlay
 from ..tasks import Task
 from ..text import number_of
@@ -25,8 +24,7 @@ class Crop(Layer):
     bottoms_allowed = (2, 2)
     follows = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """offset: the start of the window, one value for all cropped axes or one each."""
 
         axis: int = axis_index(2)
@@ -86,8 +84,7 @@ class Pad(Layer):
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
     follows = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """paddings: before and after axis 0, before and after axis 1, ...; chai_mode: what is there instead of a constant."""
 
         paddings: tuple[int, ...] = margin(())

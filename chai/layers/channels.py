@@ -7,11 +7,10 @@ Slice: a blob cut into pieces along an axis.
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass
 
 from ..blob import Array, Shape, show
 from ..graph import Arithmetic, Layer
-from ..graph.params import axis_index, size, within
+from ..graph.params import MessageFields, axis_index, size, within
 from ..overlay import Overlay
 from ..tasks import Task
 from ..text import number_of
@@ -25,8 +24,7 @@ class ShuffleChannel(Layer):
     fork = "farmingyard/ShuffleNet"
     follows = keeps_sign = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         group: int = size(1)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
@@ -57,8 +55,7 @@ class Slice(Layer):
     tops_allowed = (1, None)
     keeps_format = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """slice_point: start of each piece but the first; without it the pieces are equal. slice_dim: old name of axis."""
 
         axis: int = axis_index(1)

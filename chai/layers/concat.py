@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from .. import kernels
 from ..blob import Array, Shape, show
 from ..graph import Arithmetic, Layer
-from ..graph.params import axis_index, within
+from ..graph.params import MessageFields, axis_index, within
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
@@ -24,8 +23,7 @@ class Concat(Layer):
     bottoms_allowed = (1, None)
     merges_formats = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """concat_dim is the old name of axis."""
 
         axis: int = axis_index(1)

@@ -12,10 +12,8 @@ WindowData: image windows from a list (R-CNN).
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..blob import Shape
-from ..graph.params import SIZE, BlobShape, nested, within
+from ..graph.params import SIZE, BlobShape, MessageFields, nested, within
 from ..graph.source import SourceLayer
 from .input import Input
 
@@ -47,8 +45,7 @@ class DataSource(SourceLayer):
 class Data(DataSource):
     message = "data_param"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """The batch size of a training net; at run time the caller's array sets it."""
 
         batch_size: int | None = within(1, 2**31 - 1)
@@ -69,8 +66,7 @@ class WindowData(Data):
 
 
 class ImageData(DataSource):
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """new_height and new_width resize each image when both are given."""
 
         batch_size: int = within(1, 2**31 - 1, 1)
@@ -82,8 +78,7 @@ class ImageData(DataSource):
 class DenseImageData(DataSource):
     fork = "alexgkendall/caffe-segnet"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """crop_height and crop_width, or else new_height and new_width, are the size of the images."""
 
         batch_size: int | None = within(1, 2**31 - 1)
@@ -95,8 +90,7 @@ class DenseImageData(DataSource):
 
 
 class DummyData(Input):
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """shape, or the legacy num, channels, height and width; one for all tops or one per top."""
 
         shape: tuple[BlobShape, ...] = nested(BlobShape, repeated=True)
@@ -122,8 +116,7 @@ class DummyData(Input):
 class MemoryData(SourceLayer):
     """Tops: data of (batch_size, channels, height, width), and labels."""
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         batch_size: int = within(0, SIZE, 0)
         channels: int = within(0, SIZE, 0)
         height: int = within(0, SIZE, 0)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from ..blob import Array, Shape, count, show
-from ..graph.params import SIZE, choice, nested, within
+from ..graph.params import SIZE, MessageFields, choice, nested, within
 from ..kernels.boxes import Suppression, runs, suppress
 from ..text import number_of
 from ..util.lazy_numpy import np
@@ -15,8 +14,7 @@ from ._detections import DetectionLayer, around, few, rows_of, table
 LEAST = -3.4028234663852886e38  # FLT_MAX, negative: what SSD has scores exceed without a confidence_threshold
 
 
-@dataclass(frozen=True)
-class NonMaximumSuppression:
+class NonMaximumSuppression(MessageFields):
     """Drop the weaker of two boxes that overlap by more than nms_threshold; eta < 1 lowers the threshold step by step."""
 
     nms_threshold: float = within(0, 1e6, 0.3)
@@ -35,8 +33,7 @@ class DetectionOutput(DetectionLayer):
 
     bottoms_allowed = (3, None)
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """keep_top_k: boxes kept per image over all classes, -1 for all.
 
         no_permute and nbottom (the number of feature maps) are the Synopsys fork's.

@@ -15,12 +15,12 @@ Threshold: 1 where x > threshold, else 0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import log
 from typing import Any
 
 from ..blob import Array, Shape
 from ..graph import Layer
+from ..graph.params import MessageFields
 from ..util.lazy_numpy import np
 
 # Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26: the error is at most 1.5e-7
@@ -56,8 +56,7 @@ class BNLL(FunctionLayer):
 class Clip(FunctionLayer):
     """If max < min, the result is min."""
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         min: float | None = None
         max: float | None = None
 
@@ -71,8 +70,7 @@ class Clip(FunctionLayer):
 
 
 class ELU(FunctionLayer):
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """alpha is the slope at 0 from the negative side."""
 
         alpha: float = 1.0
@@ -98,8 +96,7 @@ class Erf(FunctionLayer):
 
 
 class Exp(FunctionLayer):
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """Base -1 means e."""
 
         base: float = -1.0
@@ -143,8 +140,7 @@ class Log(FunctionLayer):
 
 
 class Swish(FunctionLayer):
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """The slope of the sigmoid at 0, times 4."""
 
         beta: float = 1.0
@@ -160,8 +156,7 @@ class TanH(FunctionLayer):
 
 
 class Threshold(FunctionLayer):
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """A value equal to threshold gives 0."""
 
         threshold: float = 0.0

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass
 from math import ceil, floor, log2
 
 from .. import kernels
 from ..blob import Array, Shape, show
 from ..fixed import Format
 from ..graph import Arithmetic, Layer
-from ..graph.params import choice
+from ..graph.params import MessageFields, choice
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
@@ -31,8 +30,7 @@ class Eltwise(Layer):
     precision_expected = True
     pointwise = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """coeff applies to SUM: one per bottom, default 1."""
 
         operation: str = choice("PROD", "SUM", "MAX", default="SUM")

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..blob import Array, Shape, count
 from ..graph import Layer
-from ..graph.params import axis_index
+from ..graph.params import MessageFields, axis_index
 
 
 class Flatten(Layer):
@@ -14,8 +12,7 @@ class Flatten(Layer):
 
     relays = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """Both ends are included; negative values count from the last axis."""
 
         axis: int = axis_index(1)

@@ -8,12 +8,11 @@ DecodedDetectionOutput: boxes that the network has decoded, and their scores.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import inf, log
 
 from ..blob import Array, Shape, count, show
 from ..errors import ModelError
-from ..graph.params import SIZE, choice, within
+from ..graph.params import SIZE, MessageFields, choice, within
 from ..kernels.boxes import Suppression, runs, suppress
 from ..text import number_of
 from ..util.lazy_numpy import np
@@ -24,8 +23,7 @@ from .softmax import sigmoid, softmax
 MARGIN = 1e-3  # of logits below the threshold, which rounding may lift above it
 
 
-@dataclass(frozen=True)
-class HeadParams:
+class HeadParams(MessageFields):
     """The parameters of every head.
 
     ``confidence_threshold``   scores must exceed it
@@ -105,7 +103,6 @@ class AnchorFreeDetectionOutput(HeadLayer):
 
     bottoms_allowed = (1, None)
 
-    @dataclass(frozen=True)
     class Params(HeadParams):
         """stride, and height and width of the input, are for form 3 alone, where they give the cells of each map."""
 
@@ -196,7 +193,6 @@ class AnchoredDetectionOutput(HeadLayer):
 
     bottoms_allowed = (1, None)
 
-    @dataclass(frozen=True)
     class Params(HeadParams):
         """anchor: widths and heights in pixels of the input, map by map; stride: pixels of the input in a cell of each map."""
 
@@ -271,7 +267,6 @@ class DecodedDetectionOutput(HeadLayer):
     number after the size, which multiplies them.
     """
 
-    @dataclass(frozen=True)
     class Params(HeadParams):
         """height and width of the network's input in pixels."""
 

@@ -7,10 +7,9 @@ Split: one blob under several names.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..blob import Array, Shape
 from ..graph import Layer
+from ..graph.params import MessageFields
 from ..util.lazy_numpy import np
 
 
@@ -22,8 +21,7 @@ class Dropout(Layer):
 
     keeps_sign = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """The share of numbers that training drops, and whether it scales the others."""
 
         dropout_ratio: float = 0.5

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from .. import kernels
 from ..blob import Array, Shape, count, on_device
 from ..graph import Arithmetic, Layer
-from ..graph.params import Filler, axis_index, nested, within
+from ..graph.params import Filler, MessageFields, axis_index, nested, within
 from ..kernels.convolution import inner_product
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
@@ -31,8 +29,7 @@ class InnerProduct(Layer):
     own_format = True
     computes_scores = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """With ``transpose`` the weights are stored as (K, num_output)."""
 
         num_output: int = within(0, 2**31 - 1, 0)

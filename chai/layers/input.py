@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..blob import Shape
-from ..graph.params import BlobShape, nested
+from ..graph.params import BlobShape, MessageFields, nested
 from ..graph.source import SourceLayer
 from ..text import number_of
 
@@ -13,8 +11,7 @@ from ..text import number_of
 class Input(SourceLayer):
     """The tops are the network's inputs in the given shapes; ``forward`` accepts other shapes."""
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         shape: tuple[BlobShape, ...] = nested(BlobShape, repeated=True)
 
     def declared(self) -> list[Shape | None]:

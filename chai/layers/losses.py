@@ -12,14 +12,13 @@ SoftmaxWithLoss: cross entropy of a softmax.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 from typing import ClassVar
 
 from ..blob import Array, Shape, show
 from ..errors import ModelError
 from ..graph import Layer
-from ..graph.params import axis_index, choice, within
+from ..graph.params import MessageFields, axis_index, choice, within
 from ..util.lazy_numpy import np
 from .softmax import Softmax, softmax
 
@@ -105,8 +104,7 @@ class Accuracy(Loss):
 
     tops_allowed = (0, 2)
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """A label is correct if it is among the ``top_k`` highest scores along ``axis``."""
 
         top_k: int = within(1, 2**31 - 1, 1)
@@ -137,8 +135,7 @@ class ContrastiveLoss(Loss):
 
     bottoms_allowed = (3, 3)
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """Other pairs cost nothing from ``margin`` on; the legacy version subtracts the squared distance from it."""
 
         margin: float = 1.0
@@ -176,8 +173,7 @@ class EuclideanLoss(Loss):
 class HingeLoss(FlatLoss):
     """The sum of max(0, 1 + x), with x negated for the labelled class, per item."""
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """L1: margins are summed, L2: their squares."""
 
         norm: str = choice("L1", "L2", default="L1")
@@ -248,8 +244,7 @@ class InfogainLoss(SoftmaxWithLoss):
     message = "infogain_loss_param"
     bottoms_allowed = (2, 3)
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """``source`` names a file with the matrix, which is never opened: the third bottom has it."""
 
         source: str = ""

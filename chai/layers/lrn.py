@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from .. import kernels, tasks
 from ..blob import Array, Shape
 from ..graph import Arithmetic, Layer
-from ..graph.params import SIZE, choice, within
+from ..graph.params import SIZE, MessageFields, choice, within
 from ..kernels import pooling
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
@@ -27,8 +25,7 @@ class LRN(Layer):
     own_format = keeps_sign = True
     error_sensitive = True  # large values are compressed, and so are their errors
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """local_size is odd: the number of channels of a window, or the side of a square of pixels."""
 
         local_size: int = within(1, SIZE, 5)

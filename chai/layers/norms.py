@@ -8,12 +8,11 @@ Normalize: x / sqrt(sum of squares + eps), times a trained scale (SSD).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from ..blob import Array, Shape, show
 from ..fixed import Format
 from ..graph import Layer
-from ..graph.params import Filler, axis_index, nested, within
+from ..graph.params import Filler, MessageFields, axis_index, nested, within
 from ..util.lazy_numpy import np
 
 
@@ -22,8 +21,7 @@ class LayerNorm(Layer):
 
     fork = "ONNX"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """axis is the first; without centered the mean is not subtracted, and the divisor is the root of the mean square."""
 
         axis: int = axis_index(-1)
@@ -49,8 +47,7 @@ class LayerNorm(Layer):
 class MVN(Layer):
     """y = (x - mean) / (sqrt(mean of (x - mean)^2) + eps); without normalize_variance y = x - mean."""
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """across_channels: one mean per image instead of one per channel."""
 
         normalize_variance: bool = True
@@ -71,8 +68,7 @@ class MVN(Layer):
 class Normalize(Layer):
     """The squares are summed over channels, and over pixels too if across_spatial."""
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """across_spatial: one norm per image instead of one per pixel; channel_shared: one scale for all channels."""
 
         across_spatial: bool = True

@@ -10,12 +10,11 @@ Where: numbers of one blob or another, place by place.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from ..blob import Array, Shape, count, show
 from ..graph import Arithmetic, Layer
-from ..graph.params import choice
+from ..graph.params import MessageFields, choice
 from ..overlay import Overlay
 from ..tasks import Task
 from ..util.lazy_numpy import np
@@ -75,8 +74,7 @@ class Compare(PairLayer):
     fork = "ONNX"
     indices = never_negative = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         operation: str = choice("GREATER", "GREATER_EQUAL", "LESS", "LESS_EQUAL", "EQUAL", default="GREATER")
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..blob import Array, Shape
 from ..graph import Layer
-from ..graph.params import BlobShape, nested
+from ..graph.params import BlobShape, MessageFields, nested
 
 
 class Parameter(Layer):
@@ -14,8 +12,7 @@ class Parameter(Layer):
 
     bottoms_allowed = (0, 0)
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         shape: BlobShape | None = nested(BlobShape)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from copy import copy
-from dataclasses import dataclass
 from typing import Any
 
 from .. import kernels
 from ..blob import Array, Shape, show
 from ..graph import Arithmetic, Layer
-from ..graph.params import choice, margin, size
+from ..graph.params import MessageFields, choice, margin, size
 from ..kernels import pooling
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
@@ -38,8 +37,7 @@ class Pooling(Layer):
     precision_expected = True
     _measured: tuple[Any, Shape, tuple[Window, Shape, Array | None]] | None = None  # of these parameters and this map
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """Square sizes, or the _h and _w pair; global_pooling takes the whole map.
 
         The Synopsys fork adds AVE_EXC_PAD, a padding for each side, and ceil_mode, an alternative to round_mode.

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from .. import kernels
 from ..blob import Array, Shape
 from ..graph import Arithmetic, Layer
+from ..graph.params import MessageFields
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
@@ -18,8 +18,7 @@ class Power(Layer):
     new_tops = rectifies = True
     elementwise = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """The defaults make it the identity."""
 
         power: float = 1.0

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from copy import copy
-from dataclasses import dataclass
 
 from .. import kernels, tasks
 from ..blob import Array, Shape, on_device
 from ..errors import ModelError
 from ..graph import Arithmetic, Layer
-from ..graph.params import Filler, nested
+from ..graph.params import Filler, MessageFields, nested
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
@@ -23,8 +22,7 @@ class PReLU(Layer):
 
     follows = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """channel_shared: one slope for all channels. Without a caffemodel the slope is 0.25."""
 
         filler: Filler | None = nested(Filler)

@@ -7,14 +7,13 @@ Proposal: the regions of interest of a Faster R-CNN, from scores and box deltas 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from math import sqrt
 from typing import Any
 
 from ..blob import Array, Shape, count, show
 from ..errors import ModelError
 from ..graph import Layer
-from ..graph.params import SIZE, size, within
+from ..graph.params import SIZE, MessageFields, size, within
 from ..kernels.boxes import Suppression, suppress
 from ..util.lazy_numpy import np
 from ._detections import few
@@ -32,8 +31,7 @@ class PriorBox(Layer):
     constant = True
     new_tops = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """Sizes in pixels of the image; step is the distance between neighbouring boxes, 0 means image size / map size."""
 
         min_size: tuple[float, ...] = within(1e-6, 1e6, ())
@@ -126,8 +124,7 @@ class Proposal(Layer):
     tops_allowed = (1, 2)
     dynamic = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """In pixels of the image: feat_stride per pixel of the map, base_size of the anchors' square, min_size of a region.
 
         The best pre_nms_topn regions enter suppression, at most post_nms_topn are kept.

@@ -6,11 +6,9 @@ SPP: poolings of the map into 1, 2x2, 4x4, ... parts, concatenated.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..blob import Array, Shape, count
 from ..graph import Layer
-from ..graph.params import choice, within
+from ..graph.params import MessageFields, choice, within
 from ..util.lazy_numpy import np
 from .pooling import Pooling
 from .resize import resize
@@ -48,8 +46,7 @@ class SPP(Layer):
     The top is the map of a single pooling, or (N, C * all their pixels) for several.
     """
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         pyramid_height: int = within(0, 16, 0)
         pool: str = choice("MAX", "AVE", "STOCHASTIC", default="MAX")
 

@@ -8,12 +8,11 @@ RNN: a state through tanh, and an output through tanh.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from ..blob import Array, Shape, count, show
 from ..graph import Layer
-from ..graph.params import Filler, nested, within
+from ..graph.params import Filler, MessageFields, nested, within
 from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.log import logger
@@ -29,8 +28,7 @@ class ContinuationIndicator(Layer):
     bottoms_allowed = (0, 1)
     constant = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """time_step is T. N is batch_size without a bottom, else (jolibrain) the size of the bottom's ``axis``."""
 
         time_step: int | None = within(1, 2**31 - 1)
@@ -65,8 +63,7 @@ class RecurrentLayer(Layer):
     bottoms_allowed = (2, 5)
     tops_allowed = (1, 3)
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """With expose_hidden the last bottoms are the initial state and the last tops the final state."""
 
         num_output: int = within(0, 2**31 - 1, 0)

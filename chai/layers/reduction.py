@@ -6,12 +6,11 @@ Reduction: the sum, mean, product or extreme over all axes from ``axis``.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from ..blob import Array, Shape, count
 from ..graph import Layer, OutputKind
-from ..graph.params import axis_index, choice, size
+from ..graph.params import MessageFields, axis_index, choice, size
 from ..util.lazy_numpy import np
 
 
@@ -26,8 +25,7 @@ class ArgMax(Layer):
 
     indices = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """Without ``axis`` each image is searched as one vector."""
 
         out_max_val: bool = False
@@ -82,8 +80,7 @@ class ArgMax(Layer):
 class Reduction(Layer):
     """coeff times the sum, sum of magnitudes, sum of squares, mean, ... over ``axis`` and all axes after it."""
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """ASUM sums magnitudes, SUMSQ squares. MAX, MIN and PROD are chai's own."""
 
         operation: str = choice("SUM", "ASUM", "SUMSQ", "MEAN", "MAX", "MIN", "PROD", default="SUM")

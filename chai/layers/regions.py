@@ -7,13 +7,12 @@ ROIPooling: each region's maxima in a grid of parts.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import ceil, isfinite
 
 from ..blob import Array, Shape, count, show
 from ..errors import ModelError
 from ..graph import Layer
-from ..graph.params import SIZE, size, within
+from ..graph.params import SIZE, MessageFields, size, within
 from ..util.lazy_numpy import np
 from .selection import rows
 
@@ -74,8 +73,7 @@ class PSROIPooling(RegionLayer):
 
     fork = "daijifeng001/caffe-rfcn"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """group_size x group_size parts, output_dim channels of the top."""
 
         spatial_scale: float | None = None
@@ -119,8 +117,7 @@ class RoiAlign(Layer):
     bottoms_allowed = (3, 3)
     new_tops = whole_batch = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """Parts down and across, pixels of the map per pixel of the image, samples of a part along each axis (0: by its size)."""
 
         pooled_h: int = size(1)
@@ -177,8 +174,7 @@ class ROIPooling(RegionLayer):
 
     fork = "rbgirshick/caffe-fast-rcnn"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """Number of parts down and across, and pixels of the map per pixel of the image."""
 
         pooled_h: int = within(0, SIZE, 0)

@@ -7,18 +7,17 @@ ReLU6: min(max(x, 0) + negative_slope * min(x, 0), 6).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from .. import kernels
 from ..blob import Array, Shape
 from ..graph import Layer
+from ..graph.params import MessageFields
 from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
 
 
-@dataclass(frozen=True)
-class ReLUParams:
+class ReLUParams(MessageFields):
     """negative_slope 0 is the plain ReLU; the Synopsys fork's relu6 clamps at 6."""
 
     negative_slope: float = 0.0
@@ -60,8 +59,7 @@ class ReLU(Layer):
         return (y if self.most is None else np.minimum(y, np.float32(self.most), out=y),)
 
 
-@dataclass(frozen=True)
-class ReLU6Params:
+class ReLU6Params(MessageFields):
     """negative_slope 0 is the plain ReLU6."""
 
     negative_slope: float = 0.0

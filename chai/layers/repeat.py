@@ -6,12 +6,10 @@ UpsampleDarknet: every pixel repeated as a square.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from .. import tasks
 from ..blob import Array, Shape
 from ..graph import Arithmetic, Layer
-from ..graph.params import SIZE, size, within
+from ..graph.params import SIZE, MessageFields, size, within
 from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.upsample import too_many_rows
@@ -58,8 +56,7 @@ class ResizeNearestNeighbor(RepeatLayer):
 
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """output_height and output_width, or else factors scale_height and scale_width, rounded down."""
 
         align_corners: bool = False
@@ -123,8 +120,7 @@ class UpsampleDarknet(RepeatLayer):
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
     keeps_sign = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         stride: int = size(1)
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:

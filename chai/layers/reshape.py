@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..blob import Array, Shape, count, show
-from ..graph.params import BlobShape, axis_index, nested, size, within
+from ..graph.params import BlobShape, MessageFields, axis_index, nested, size, within
 from ._squares import SquaresLayer, in_squares
 
 
@@ -15,8 +13,7 @@ class Reshape(SquaresLayer):
     pixelshuffler r above 1: channel (c * r + i) * r + j becomes pixel (i, j) of the r x r squares of channel c.
     """
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """shape replaces ``num_axes`` axes (-1: all) from ``axis``.
 
         The Synopsys fork's pixelshuffler is another operation, which ignores the other fields.

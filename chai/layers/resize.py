@@ -8,13 +8,12 @@ Interp: bilinear resizing of a map.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import product
 
 from ..blob import Array, Shape, show
 from ..errors import ModelError
 from ..graph import Layer
-from ..graph.params import SIZE, choice, within
+from ..graph.params import SIZE, MessageFields, choice, within
 from ..text import number_of
 from ..util.lazy_numpy import np
 from .repeat import RepeatLayer
@@ -31,8 +30,7 @@ class Resize(RepeatLayer):
     message = "resize_param"
     fork = "ONNX"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """The attributes of ONNX's Resize. An axis of size 0 keeps its size; without scale it is new size / old size."""
 
         size: tuple[int, ...] = within(0, SIZE, ())
@@ -168,8 +166,7 @@ class GridSample(Layer):
     bottoms_allowed = (2, 2)
     new_tops = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """Interpolation, and what is outside the map: 0, its nearest pixel, or the map mirrored."""
 
         mode: str = choice("LINEAR", "NEAREST", "CUBIC", default="LINEAR")
@@ -237,8 +234,7 @@ class Interp(Layer):
 
     fork = "hszhao/PSPNet"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """shrink_factor and zoom_factor, or height and width, or full_zoom_factor; pads are at most 0 and crop the bottom."""
 
         height: int | None = within(1, SIZE)

@@ -6,13 +6,12 @@ Scale: y = s * x (+ b), with s and b broadcast over some axes; usually per chann
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 from .. import kernels, tasks
 from ..blob import Array, Shape, on_device, show
 from ..graph import Arithmetic, Layer
-from ..graph.params import Filler, axis_index, nested, within
+from ..graph.params import Filler, MessageFields, axis_index, nested, within
 from ..kernels.native import NativeLayer
 from ..overlay import Overlay
 from ..tasks import Task
@@ -106,8 +105,7 @@ class Bias(BroadcastLayer):
 
     operation, operand_word = "SUM", "addend"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """num_axes -1 means all axes from ``axis``."""
 
         axis: int = axis_index(1)
@@ -142,8 +140,7 @@ class Scale(BroadcastLayer):
 
     operation, operand_word = "PROD", "factor"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """num_axes -1 means all axes from ``axis``. Without a caffemodel s is 1 and b is 0."""
 
         axis: int = axis_index(1)

@@ -7,12 +7,10 @@ Filter: the images of a batch that a selector picks.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..blob import Array, Shape, count, show
 from ..errors import ModelError
 from ..graph import Layer
-from ..graph.params import Filler, nested, within
+from ..graph.params import Filler, MessageFields, nested, within
 from ..text import number_of
 from ..util.lazy_numpy import np
 
@@ -45,8 +43,7 @@ class BatchReindex(Layer):
 class Embed(Layer):
     """The bottom holds integers from 0 to input_dim - 1; the top has one more axis, of length num_output."""
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         num_output: int = within(0, 2**31 - 1, 0)
         input_dim: int = within(0, 2**31 - 1, 0)
         bias_term: bool = True

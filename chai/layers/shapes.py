@@ -8,19 +8,16 @@ Tile: a blob repeated along an axis.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..blob import Array, Shape, show
 from ..graph import Layer
-from ..graph.params import axis_index, within
+from ..graph.params import MessageFields, axis_index, within
 from ..util.lazy_numpy import np
 
 
 class Permute(Layer):
     """0, 2, 3, 1 turns NCHW into NHWC."""
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """order[i] is the bottom's axis that becomes axis i; the other axes follow in their original order."""
 
         order: tuple[int, ...] = within(0, 31, ())
@@ -61,8 +58,7 @@ class Squeeze(Layer):
 
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """The axes to remove; all axes of length 1 if none are given."""
 
         axis: tuple[int, ...] = within(-32, 31, ())
@@ -82,8 +78,7 @@ class Squeeze(Layer):
 class Tile(Layer):
     """Two tiles of 1 2 are 1 2 1 2."""
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         axis: int = axis_index(1)
         tiles: int | None = within(1, 2**31 - 1)
 

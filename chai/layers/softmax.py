@@ -6,12 +6,10 @@ Softmax: exp(x) / sum of exp(x) along an axis.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from .. import kernels
 from ..blob import Array, Shape
 from ..graph import Layer, OutputKind
-from ..graph.params import axis_index
+from ..graph.params import MessageFields, axis_index
 from ..kernels.native import NativeLayer
 from ..util.lazy_numpy import np
 
@@ -21,8 +19,7 @@ class Softmax(Layer):
 
     never_negative = True
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         axis: int = axis_index(1)
 
     decision = "softmax"

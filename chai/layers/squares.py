@@ -6,12 +6,11 @@ Reorg: squares of pixels become channels, in Darknet's order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from itertools import product
 
 from ..blob import Array, Shape, show
 from ..graph import Arithmetic
-from ..graph.params import size
+from ..graph.params import MessageFields, size
 from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.copy import Copy, Fold
@@ -29,8 +28,7 @@ class DepthToSpace(SquaresLayer):
 
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """block_size is the side of a block; data_format is NHWC, NCHW or DCR, which mean the same, or CRD."""
 
         block_size: int | None = size()
@@ -74,8 +72,7 @@ class Reorg(SquaresLayer):
 
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """The side of the squares; reverse makes squares of channels."""
 
         stride: int | None = size()

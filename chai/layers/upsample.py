@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from ..blob import Array, Shape, show
 from ..errors import ModelError
-from ..graph.params import size
+from ..graph.params import MessageFields, size
 from ..util.lazy_numpy import np
 from .repeat import RepeatLayer
 
@@ -23,8 +22,7 @@ class Upsample(RepeatLayer):
     bottoms_allowed = (1, 2)
     fork = "alexgkendall/caffe-segnet; eric612/MobileNet-YOLO"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """upsample_h and upsample_w are the top's size; scale, or scale_h and scale_w, its factor.
 
         pad_out_h and pad_out_w remove one row or column again (scale 2 only).

@@ -6,12 +6,11 @@ Local: a convolution with separate weights at every position.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from math import prod
 
 from ..blob import Array, Shape, count, show
 from ..graph import Layer
-from ..graph.params import Filler, margin, nested, size, within
+from ..graph.params import Filler, MessageFields, margin, nested, size, within
 from ..tasks.window import Window
 from ..util.lazy_numpy import np
 from ._window import WindowLayer
@@ -53,8 +52,7 @@ class Local(Layer):
 
     fork = "happynear/caffe-windows"
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         num_output: int = within(0, 2**31 - 1, 0)
         bias_term: bool = True
         pad: int = margin(0)

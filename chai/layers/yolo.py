@@ -6,10 +6,8 @@ Yolov3DetectionOutput: YOLOv3's boxes after thresholds and suppression.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from ..blob import Array, Shape, count, show
-from ..graph.params import SIZE, within
+from ..graph.params import SIZE, MessageFields, within
 from ..kernels.boxes import Suppression, suppress
 from ..text import number_of
 from ..util.lazy_numpy import np
@@ -106,8 +104,7 @@ class YoloDetectionOutput(YoloLayer):
 
     bottoms_allowed = (1, 2)
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """biases are the anchors' widths and heights in cells."""
 
         num_classes: int = within(1, SIZE, 20)
@@ -142,8 +139,7 @@ class Yolov3DetectionOutput(YoloLayer):
 
     bottoms_allowed = (1, None)
 
-    @dataclass(frozen=True)
-    class Params:
+    class Params(MessageFields):
         """biases are the anchors' widths and heights in pixels; mask holds the anchors' indices, grid by grid.
 
         anchors_scale: pixels per cell, one number per grid.

@@ -11,7 +11,7 @@ import pytest
 
 from chai import layers
 from chai.graph import Layer
-from chai.graph.params import BlobShape, Filler, LossParams, NoParams
+from chai.graph.params import BlobShape, Filler, LossParams, MessageFields
 from chai.graph.source import Transform
 from chai.parser import schema
 from chai.parser.assign import message_of
@@ -96,7 +96,7 @@ UNREAD = {
 
 def read_by(cls: type[Layer]) -> str | None:
     """Return the ``*_param`` field that a type has parameters from; None if it reads none."""
-    return None if cls.Params is NoParams else message_of(cls.__name__)
+    return None if cls.Params is MessageFields else message_of(cls.__name__)
 
 
 def messages() -> dict[tuple[str, type], None]:
