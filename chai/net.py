@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from .offload.headroom import Basis
     from .offload.plan import Partition
     from .offload.schedule import Schedule
-    from .parser.stored import Stored
+    from .parser.caffemodel import Stored
     from .passes.infer_shapes import Renewed
     from .runtime.execution import Execution
     from .runtime.lanes import Readiness

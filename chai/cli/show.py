@@ -14,8 +14,7 @@ from ..graph import Graph
 from ..overlay import host_model as host_models
 from ..overlay.host_model import Span
 from ..overlay.sections import LIMITS
-from ..parser.caffemodel import check_fit
-from ..parser.stored import Stored
+from ..parser.caffemodel import Stored, check_fit
 from ..passes.infer_shapes import infer_shapes
 from ..report.diagram import dot_lines
 from ..report.host_speed import PICTURE_SIZE, HostSpeed

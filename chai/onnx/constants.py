@@ -8,7 +8,7 @@ from math import prod
 
 from ..blob import Array, Shape, show
 from ..limits import limits
-from ..parser.stored import Stored
+from ..parser.caffemodel import Stored
 from ..parser.wire import Walk, WireField
 from ..util.data import malloc
 from ..util.lazy_numpy import np

@@ -8,12 +8,13 @@ from the file into their arrays, so weights are in memory only once.
 from __future__ import annotations
 
 import mmap
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from math import prod
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from ..blob import Array, Shape, show
 from ..errors import MissingWeights, ModelError, ParseError
@@ -27,7 +28,6 @@ from ..util.lazy_numpy import np
 from ..util.log import logger
 from .mistaken import HEAD, WHOLE_FILE, refuse
 from .schema import message_class
-from .stored import Stored
 from .wire import BYTES, FIXED32, FIXED64, VARINT, Walk, WireField, varint
 
 log = logger("chai")
@@ -53,6 +53,29 @@ class StoredBlob:
 
 
 StoredLayer = tuple[str, list[StoredBlob]]  # the name and the blobs of a layer of the file
+
+
+class Stored(ABC):
+    """The trained parameters of a caffemodel or an ONNX file. ``layers`` has the blobs of each layer of the file by name."""
+
+    path: str
+    layers: Mapping[str, Sequence[Any]]
+
+    def blobs_of(self, layer: Layer, room: malloc.Room | None = None) -> list[Array]:
+        """Return the blobs of a network's layer, float32 as they are stored, [] for none; in ``room`` if there is one."""
+        return self._read(*self.stored(layer), room)
+
+    @abstractmethod
+    def room(self) -> malloc.Room:
+        """Return memory for the parameters of all layers."""
+
+    def stored(self, layer: Layer) -> tuple[str, Sequence[Any]]:
+        """Return the name that a network's layer has in the file, and its blobs."""
+        return layer.name, self.layers.get(layer.name, [])
+
+    @abstractmethod
+    def _read(self, name: str, blobs: Sequence[Any], room: malloc.Room | None = None) -> list[Array]:
+        """Return blobs of the layer of that name in the file as float32 arrays."""
 
 
 class Weights(Stored):

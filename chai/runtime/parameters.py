@@ -11,8 +11,7 @@ from ..blob import Array, Shape, count, show
 from ..errors import MissingWeights, ModelError, UsageError
 from ..graph import Graph, Layer, fillers
 from ..limits import limits
-from ..parser.caffemodel import check_fit
-from ..parser.stored import Stored
+from ..parser.caffemodel import Stored, check_fit
 from ..passes.infer_shapes import Renewed, infer_shapes
 from ..text import number_of
 from ..util.files import digest

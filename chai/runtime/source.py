@@ -14,7 +14,7 @@ from ..fixed import SCHEMES, Format
 from ..graph import Graph
 from ..overlay import EXACT, Overlay, default, load as load_overlay
 from ..overlay.host_model import placing
-from ..parser.stored import Stored
+from ..parser.caffemodel import Stored
 from ..passes.cut import cut_sized
 from ..passes.infer_shapes import Renewed
 from ..text import number_of

@@ -10,8 +10,7 @@ from ..blob import Shape
 from ..env import env
 from ..errors import UsageError
 from ..graph import Graph
-from ..parser.caffemodel import Weights
-from ..parser.stored import Stored
+from ..parser.caffemodel import Stored, Weights
 from ..plugins.loading import Sources, registry_of
 from ..util.files import content, in_its_place
 from ..util.interpreter import Uncollected
