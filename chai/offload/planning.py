@@ -15,8 +15,7 @@ from ..passes.rewrite import rewrite
 from ..tasks.arithmetic import Arithmetic, arithmetic
 from ..util.log import logger
 from .cost import costs
-from .fuse_lookups import Fused, fuse_lookups
-from .join_layers import JoinedFunction, join_functions, join_prelu
+from .join_layers import JoinedFunction, fuse_lookups, join_functions, join_prelu
 from .partition import partition
 from .plan import Partition, Plan, Segment
 from .schedule import Schedule
@@ -57,7 +56,7 @@ def plan(
     apart = {name for name, engine in chosen.items() if engine == "host"}
     while True:
         joined = join_prelu(join_functions(graph, overlay, formats, apart), shapes, overlay, formats, apart)
-        parts, fused, steps = _scheduled(joined, shapes, target, chosen, placing)
+        parts, after, fused, steps = _scheduled(joined, shapes, target, chosen, placing)
         host = parts.on("host")
         split = {part.name for layer in host if isinstance(layer, JoinedFunction) for part in layer.parts_of_it}
         split.update(name for layer in host if layer.slopes is not None for name in layer.origin)
@@ -68,7 +67,7 @@ def plan(
     tops = {layer.name: layer.tops[0] for layer in parts.on("fpga")}
     coarser = {name: target.coarser[top] for name, top in tops.items() if top in target.coarser}
     every = {**shapes, **steps.shapes}
-    return Plan(fused.graph, every, overlay, formats, fused.partition, steps, open_sums, coarser)
+    return Plan(after, every, overlay, formats, fused, steps, open_sums, coarser)
 
 
 def _open_sums(parts: Partition, target: Arithmetic) -> Iterator[str]:
@@ -84,10 +83,10 @@ def _scheduled(
     target: Arithmetic,
     chosen: Mapping[str, str],
     placing: HostModel | None,
-) -> tuple[Partition, Fused, Schedule]:
+) -> tuple[Partition, Graph, Partition, Schedule]:
     """Schedule layers on the overlay; those that do not fit, or do not pay by ``placing``, move to the host.
 
-    Returns the Partition, the same with layers fused, and the Schedule of those.
+    Returns the Partition, Graph and Partition with layers fused, and the Schedule of those.
     """
     refused: dict[str, str] = {}
     while True:
@@ -96,11 +95,11 @@ def _scheduled(
         if isinstance(tasks, tuple):
             moves = dict([tasks])
         else:
-            fused = fuse_lookups(whole, parts, tasks, target.overlay)
-            steps = schedule(fused.graph, fused.partition, shapes, target, fused.tasks)
+            after, fused, tasks = fuse_lookups(whole, parts, tasks, target.overlay)
+            steps = schedule(after, fused, shapes, target, tasks)
             moves = {} if placing is None else _too_dear(steps, target, chosen, placing)
             if not moves:
-                return parts, fused, steps
+                return parts, after, fused, steps
         for name, reason in moves.items():
             log.info("layer %r runs on the host: %s", name, reason)
         refused.update(moves)
