@@ -24,7 +24,6 @@ from .match import matched
 from .node import OnnxNode
 from .ops import operators
 from .ops.pieces import cut
-from .ports import check_inputs
 from .read import Model, NodeRecord, ValueInfo
 from .refusal import Refusal, Refused, error_of
 from .sizes import counts_images
@@ -174,7 +173,7 @@ class Converter:
         if codes is not None and record.operator not in _ON_CODES:
             raise Refused("it computes with codes, of which only the numbers are known")
         if compute is not None:
-            check_inputs(record)
+            record.check_inputs()
         node = OnnxNode(record, opset, self.draft)
         arrays = None if compute is None else fold(node)
         if arrays is not None:

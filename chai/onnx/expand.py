@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from .ports import check_inputs
 from .read import NodeRecord
 from .refusal import Refused
 
@@ -24,7 +23,7 @@ def expanded(record: NodeRecord, free: Free) -> list[NodeRecord]:
     known = _EXPANSIONS.get((record.domain, record.operator))
     if known is None or not any(record.outputs):
         return [record]
-    check_inputs(record)
+    record.check_inputs()
     function, operator = known
     return list(function(_Parts(record, free), operator))
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from dataclasses import replace
 from math import isclose, pi, prod, sqrt
 
-from .ports import further
 from .read import Model, NodeRecord
 from .refusal import Refused
 
@@ -78,7 +77,7 @@ class Links:
 
 def _whole(node: NodeRecord) -> bool:
     """Return whether a node has inputs and outputs, as all in a match but Constant, and no input too many."""
-    return bool(node.inputs and node.outputs) and not further(node)
+    return bool(node.inputs and node.outputs) and not node.further
 
 
 def matched(model: Model) -> Iterator[NodeRecord]:

@@ -19,6 +19,19 @@ from .store import ModelBytes
 LISTED = 1 << 20  # most numbers in one attribute
 _KINDS = {"f": 1, "i": 2, "s": 3, "t": 4, "floats": 6, "ints": 7}  # AttributeProto.AttributeType
 _ZEROS: dict[str, Any] = {"f": 0.0, "i": 0}
+_MOST = {  # inputs of an operator in any opset; those that are not here have one
+    2: "Add And CastLike Div Equal Expand Gather Greater GreaterOrEqual GridSample Less LessOrEqual MatMul Mod Mul Or PRelu Pow "
+    "RMSNormalization ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum "
+    "ReduceSumSquare Reshape Split Squeeze Sub Tile TopK Unsqueeze Upsample Xor",
+    3: "Clip Conv ConvTranspose DequantizeLinear Dropout Gemm GroupNormalization InstanceNormalization LayerNormalization "
+    "QuantizeLinear Range RoiAlign Where",
+    4: "Pad Resize",
+    5: "BatchNormalization QLinearAveragePool QLinearGlobalAveragePool QLinearLeakyRelu QLinearSigmoid QLinearSoftmax Slice",
+    8: "QLinearAdd QLinearMatMul QLinearMul",
+    9: "QGemm QLinearConv",
+    2**31: "Concat Max Mean Min QLinearConcat Sum",
+}
+MOST = {operator: count for count, operators in _MOST.items() for operator in operators.split()}
 
 
 @dataclass(frozen=True)
@@ -127,6 +140,16 @@ class NodeRecord:
     def label(self) -> str:
         """Return its name, that of its first output if it has none, or its place."""
         return self.name or next(filter(None, self.outputs), f"node {self.index}")
+
+    @property
+    def further(self) -> list[str]:
+        """Return the inputs beyond those that its operator has: they would say something that no layer does."""
+        return [*filter(None, self.inputs[MOST.get(self.operator, 1) :])]
+
+    def check_inputs(self) -> None:
+        """Raise Refused for more inputs than its operator has."""
+        if names := self.further:
+            raise Refused(f"an input {names[0]!r} beyond the {MOST.get(self.operator, 1)} that the operator has")
 
 
 @dataclass

@@ -12,7 +12,7 @@ from chai.errors import UnsupportedNodes
 from chai.onnx.expand import _EXPANSIONS
 from chai.onnx.fold import _FOLDS, _SIZES
 from chai.onnx.ops import operators
-from chai.onnx.ports import MOST
+from chai.onnx.read import MOST
 
 from .common import model, node, numbers
 
