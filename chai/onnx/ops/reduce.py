@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..node import OnnxNode
 from . import operator
-from .pool import whole_map
+from .windows import whole_map
 
 _KINDS = {
     "ReduceMean": "MEAN", "ReduceSum": "SUM", "ReduceProd": "PROD", "ReduceMax": "MAX", "ReduceMin": "MIN", "ReduceL1": "ASUM",
