@@ -21,21 +21,10 @@ from .refusal import Refused
 
 Fold = Callable[..., Any]  # (node, *arrays) -> an array, or a list of one per output
 _signature = cache(signature)
-_FOLDS: dict[str, Fold] = {}
 _SIZES = {"Shape", "Size"}
 _REDUCTIONS = {f"Reduce{name}": name.lower() for name in ("Sum", "Prod", "Min", "Max", "Mean")}
 _OPTIONAL = {"Clip", "Slice", "Split", "Squeeze", "Dropout", *_REDUCTIONS}  # may have inputs that are left out
 _VIEWS = {"Identity", "Dropout", "Expand", "Slice", "Squeeze", "Unsqueeze", "Split"}  # take no memory of their own
-
-
-def folds(*names: str) -> Callable[[Fold], Fold]:
-    """Declare the function that computes these operators from constants."""
-
-    def declare(function: Fold) -> Fold:
-        _FOLDS.update(dict.fromkeys(names, function))
-        return function
-
-    return declare
 
 
 def foldable(operator: str) -> bool:
@@ -76,7 +65,6 @@ def _shape(node: OnnxNode) -> Array:
     return np.array(shape[start:end], np.int64)
 
 
-@folds("Constant")
 def _constant(node: OnnxNode) -> Any:
     names = node.attributes.names()
     if not names:
@@ -90,7 +78,6 @@ def _constant(node: OnnxNode) -> Any:
     return np.array(value, np.float32 if "float" in names[0] else np.int64)
 
 
-@folds("ConstantOfShape")
 def _constant_of_shape(node: OnnxNode, shape: Array) -> Array:
     sizes = _sizes(shape)
     constant = node.attributes.tensor("value")
@@ -98,13 +85,11 @@ def _constant_of_shape(node: OnnxNode, shape: Array) -> Array:
     return np.broadcast_to(value.reshape(-1)[0], sizes)  # takes no memory
 
 
-@folds("Identity", "Dropout")
 def _identity(node: OnnxNode, x: Array, *_: Array) -> Array:
     node.only_output()
     return x
 
 
-@folds("Cast", "CastLike")
 def _cast(node: OnnxNode, x: Array, like: Array | None = None) -> Array:
     number = node.attributes.integer("to", 0)
     if like is None and number not in TYPES:
@@ -155,19 +140,13 @@ _OF_ONE = {
     "Neg": "negative", "Abs": "abs", "Floor": "floor", "Ceil": "ceil", "Round": "rint", "Sqrt": "sqrt", "Exp": "exp",
     "Log": "log", "Reciprocal": "reciprocal", "Sign": "sign",
 }  # fmt: skip
-_FOLDS |= {operator: _binary(_of_numpy(name)) for operator, name in _OF_TWO.items()}
-_FOLDS |= {operator: _unary(_of_numpy(name)) for operator, name in _OF_ONE.items()}
-_FOLDS |= {"Div": _binary(_divided), "Pow": _binary(_power), "Mod": _remainder}
-_FOLDS |= {"Relu": _unary(lambda x: np.maximum(x, 0)), "Not": lambda _, x: np.logical_not(x)}
 
 
-@folds("Min", "Max")
 def _extreme(node: OnnxNode, *arrays: Array) -> Array:
     extreme = _binary(np.minimum if node.operator == "Min" else np.maximum)
     return reduce(partial(extreme, node), arrays)
 
 
-@folds("Clip")
 def _clip(node: OnnxNode, x: Array, low: Array | None = None, high: Array | None = None) -> Array:
     least = low if low is not None else node.attributes.number("min")
     most = high if high is not None else node.attributes.number("max")
@@ -175,13 +154,11 @@ def _clip(node: OnnxNode, x: Array, low: Array | None = None, high: Array | None
     return x if most is None else np.minimum(x, np.asarray(most, x.dtype))
 
 
-@folds("Where")
 def _where(node: OnnxNode, condition: Array, x: Array, y: Array) -> Array:
     node.draft.claim(_product(np.broadcast_shapes(condition.shape, x.shape, y.shape)))
     return np.where(condition, x, y)
 
 
-@folds("Range")
 def _range(node: OnnxNode, start: Array, limit: Array, delta: Array) -> Array:
     first, last, step = (array.reshape(-1)[0].item() for array in (start, limit, delta))
     if not step:
@@ -192,7 +169,6 @@ def _range(node: OnnxNode, start: Array, limit: Array, delta: Array) -> Array:
     return numbers.astype(start.dtype)
 
 
-@folds("Gather")
 def _gather(node: OnnxNode, data: Array, indices: Array) -> Array:
     axis = node.axis(node.attributes.integer("axis", 0), data.ndim)
     node.draft.claim(indices.size * _product(data.shape[:axis] + data.shape[axis + 1 :]))
@@ -200,7 +176,6 @@ def _gather(node: OnnxNode, data: Array, indices: Array) -> Array:
     return taken
 
 
-@folds("Slice")
 def _slice(node: OnnxNode, data: Array, *_: Array) -> Array:
     starts, ends, axes, steps = slices(node, data.ndim)
     index = [slice(None)] * data.ndim
@@ -265,13 +240,11 @@ def flat_axis(node: OnnxNode, rank: int) -> int:
     return axis if axis == rank else node.axis(axis, rank)
 
 
-@folds("Tile")
 def _tile(node: OnnxNode, x: Array, repeats: Array) -> Array:
     node.draft.claim(x.size * _product(_sizes(repeats)))
     return np.tile(x, _sizes(repeats))
 
 
-@folds("Split")
 def _split(node: OnnxNode, x: Array, *_: Array) -> list[Array]:
     axis = node.axis(node.attributes.integer("axis", 0), x.ndim)
     return np.split(x, np.cumsum(pieces(node, x.shape[axis]))[:-1], axis)
@@ -301,19 +274,6 @@ def _reduced(function: str) -> Fold:
     return compute
 
 
-_FOLDS |= {
-    "Concat": lambda node, *arrays: np.concatenate(arrays, node.attributes.integer("axis", 0)),
-    "Expand": lambda _, x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, _sizes(shape))),
-    "Flatten": lambda node, x: x.reshape(prod(x.shape[: flat_axis(node, x.ndim)]), -1),
-    "NonZero": lambda _, x: np.array(np.nonzero(x), np.int64),
-    "Reshape": lambda node, x, *_: x.reshape(reshape_target(node, x.shape)),
-    "Squeeze": lambda node, x, *_: np.squeeze(x, squeezed(node, x.shape)),
-    "Transpose": lambda node, x: np.asarray(x.transpose(node.attributes.integers("perm")), order="C"),
-    "Unsqueeze": lambda node, x, *_: x.reshape(unsqueezed(node, x.shape)),
-}
-_FOLDS |= {operator: _reduced(name) for operator, name in _REDUCTIONS.items()}
-
-
 def _sizes(array: Array) -> tuple[int, ...]:
     """Return the numbers of an array as a shape. Raises Refused for floats and negative numbers."""
     if array.dtype.kind not in "iub":
@@ -328,3 +288,35 @@ def _product(shape: Sequence[int]) -> int:
     if min(shape, default=0) < 0:
         raise Refused(f"a negative size in {list(shape)}")
     return prod(map(int, shape))
+
+
+_FOLDS: dict[str, Fold] = {
+    **{operator: _binary(_of_numpy(name)) for operator, name in _OF_TWO.items()},
+    **{operator: _unary(_of_numpy(name)) for operator, name in _OF_ONE.items()},
+    **{operator: _reduced(name) for operator, name in _REDUCTIONS.items()},
+    **dict.fromkeys(("Cast", "CastLike"), _cast),
+    **dict.fromkeys(("Identity", "Dropout"), _identity),
+    **dict.fromkeys(("Max", "Min"), _extreme),
+    "Clip": _clip,
+    "Concat": lambda node, *arrays: np.concatenate(arrays, node.attributes.integer("axis", 0)),
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "Div": _binary(_divided),
+    "Expand": lambda _, x, shape: np.broadcast_to(x, np.broadcast_shapes(x.shape, _sizes(shape))),
+    "Flatten": lambda node, x: x.reshape(prod(x.shape[: flat_axis(node, x.ndim)]), -1),
+    "Gather": _gather,
+    "Mod": _remainder,
+    "NonZero": lambda _, x: np.array(np.nonzero(x), np.int64),
+    "Not": lambda _, x: np.logical_not(x),
+    "Pow": _binary(_power),
+    "Range": _range,
+    "Relu": _unary(lambda x: np.maximum(x, 0)),
+    "Reshape": lambda node, x, *_: x.reshape(reshape_target(node, x.shape)),
+    "Slice": _slice,
+    "Split": _split,
+    "Squeeze": lambda node, x, *_: np.squeeze(x, squeezed(node, x.shape)),
+    "Tile": _tile,
+    "Transpose": lambda node, x: np.asarray(x.transpose(node.attributes.integers("perm")), order="C"),
+    "Unsqueeze": lambda node, x, *_: x.reshape(unsqueezed(node, x.shape)),
+    "Where": _where,
+}

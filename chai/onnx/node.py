@@ -135,10 +135,6 @@ class OnnxNode:
         """Add the layer that writes the node's first output."""
         self.draft.add(self.record.label, type, bottoms, self.outputs[:1], blobs, **params)
 
-    def results(self, type: str, *bottoms: str, **params: Any) -> None:
-        """Add the layer that writes all of the node's outputs."""
-        self.draft.add(self.record.label, type, bottoms, self.outputs, **params)
-
     def whole_numbers(self, index: int) -> None:
         """Say that an output holds integers."""
         if self.record.outputs[index]:

@@ -42,7 +42,7 @@ def split(node: OnnxNode) -> None:
         node.same(blob)
     else:
         points = () if equal else tuple(int(point) for point in np.cumsum(sizes)[:-1])
-        node.results("Slice", blob, axis=axis, slice_point=points)
+        node.draft.add(node.record.label, "Slice", (blob,), node.outputs, axis=axis, slice_point=points)
 
 
 @operator("Slice")
