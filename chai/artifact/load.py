@@ -16,7 +16,7 @@ from ..graph import Arithmetic, Composed, Graph, Layer
 from ..offload.plan import Partition, Plan, Segment
 from ..offload.schedule import HostStep, Schedule, unfolded_name
 from ..overlay import EXACT, Overlay
-from ..runtime.host.memory import claimed
+from ..runtime.steps.layers import claimed
 from ..util.data.malloc import keep_freed
 from . import layers, steps
 from .container import Artifact

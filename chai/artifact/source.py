@@ -15,7 +15,7 @@ from ..offload.plan import Plan
 from ..overlay import Overlay
 from ..runtime.batches import rebatched
 from ..runtime.execution import Execution
-from ..runtime.host.layer import prepare
+from ..runtime.steps.layers import prepare
 from ..util.interpreter import Uncollected
 from ..util.paths import stem
 from .container import read

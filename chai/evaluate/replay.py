@@ -14,7 +14,7 @@ from ..net import Net
 from ..plugins.layer import CustomLayer
 from ..runtime.batches import numbers
 from ..runtime.dump import read_dump
-from ..runtime.host.layer import run_layer as run_step
+from ..runtime.steps.layers import run_layer as run_step
 from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean

@@ -26,10 +26,10 @@ from ..parser.caffemodel import Weights, check_fit, write_caffemodel
 from ..passes.infer_shapes import Renewed, infer_shapes
 from ..plugins.python.blob import BlobVec
 from ..runtime.batches import ahead, numbers
-from ..runtime.host.layer import check_weights, run_layer
 from ..runtime.parameters import LentParameters
 from ..runtime.perf import PerfInfo
 from ..runtime.renewing import Renewing, Written
+from ..runtime.steps.layers import check_weights, run_layer
 from ..runtime.times import StepTime
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean

@@ -20,7 +20,7 @@ from ..graph import Graph, Layer
 from ..kernels.codes import pack
 from ..overlay import Overlay
 from ..passes.infer_shapes import infer_shapes
-from ..runtime.host.layer import run_layer
+from ..runtime.steps.layers import run_layer
 from ..tasks.arithmetic import Arithmetic, arithmetic
 from ..tasks.unsupported import Unsupported
 from ..tasks.work import Work

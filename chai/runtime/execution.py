@@ -20,15 +20,13 @@ from ..tasks.work import Work
 from ..util.lazy_numpy import np
 from ..util.sharing import Lifetime, Mutex, entered
 from .direct import Direct, Readers, direct, unpacking_at_once
-from .host.layer import PreparedLayer
-from .host.memory import BlobLog, ChainMemory
 from .renewing import Written
 from .slot import Kept, LazyBlobs, Run, Slot, StepBlobs
-from .steps import PreparedStep
+from .steps import ChainMemory, PreparedStep
 from .steps.conversions import Packing, Unpacking
-from .steps.layers import CustomOnHost, OnCodes, OnHost
+from .steps.layers import OnCodes, PreparedLayer
 from .steps.segments import DeviceSegment
-from .times import ModelledTime, Times
+from .times import BlobLog, ModelledTime, Times
 
 if TYPE_CHECKING:
     from ..images.pictures import Feed
@@ -82,10 +80,9 @@ class Execution:
             return Unpacking(step, plan.graph, shapes, counting)
         if isinstance(step, DeviceStep):
             return DeviceSegment(step, plan, self._executed)
-        layer = PreparedLayer(step.layer, shapes, 1 if step.codes else 4)
         if step.codes:
-            return OnCodes(layer, step.layer.on_codes(shapes, plan.formats))
-        return CustomOnHost(layer) if step.layer.engine == "custom" else OnHost(layer)
+            return OnCodes(step.layer, shapes, step.layer.on_codes(shapes, plan.formats))
+        return PreparedLayer(step.layer, shapes)
 
     def close(self) -> None:
         """Release the Programs' resources on the device as soon as no batch is running."""

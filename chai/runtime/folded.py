@@ -16,8 +16,8 @@ from ..graph import Graph, Layer
 from ..kernels.codes import pack, unpack
 from ..offload.schedule import DeviceStep, HostStep, Schedule
 from ..util.lazy_numpy import np
-from .host.layer import run_layer
 from .slot import LazyBlobs
+from .steps.layers import run_layer
 
 
 class Folded:

@@ -13,7 +13,7 @@ from ..errors import UsageError
 from ..graph import Graph, Layer
 from ..util.lazy_numpy import np
 from .batches import numbers
-from .host.layer import run_layer
+from .steps.layers import run_layer
 from .times import Times
 
 

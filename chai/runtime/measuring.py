@@ -23,9 +23,9 @@ from ..passes.infer_shapes import infer_shapes
 from ..tasks.arithmetic import arithmetic
 from ..util.lazy_numpy import np
 from ..util.log import logger
-from .host.layer import check_weights
 from .renewing import Renewing, Shown, Written
 from .steps.forward import run
+from .steps.layers import check_weights
 
 log = logger("chai")
 

@@ -18,7 +18,7 @@ from ..util.files import digest
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..util.paths import stem
-from .host.layer import check_weights
+from .steps.layers import check_weights
 
 log = logger("chai")
 _blobs = attrgetter("blobs")

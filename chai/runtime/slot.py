@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..blob import Array
 from ..graph import Graph
-from .host.memory import BlobLog
-from .times import ModelledTime, RunTimes, Steps, Times
+from .times import BlobLog, ModelledTime, RunTimes, Steps, Times
 
 if TYPE_CHECKING:
     from ..devices.base import Program

@@ -24,11 +24,10 @@ from ..util.paths import stem
 from ..zoo.card import Card
 from ..zoo.card_file import read_card
 from ..zoo.locate import locate, read_network
-from .host.layer import check_weights, prepare
-from .host.memory import claimed
 from .parameters import Parameters
 from .renewing import Shown
 from .steps.forward import HostPass
+from .steps.layers import check_weights, claimed, prepare
 
 if TYPE_CHECKING:
     from ..devices.base import Device

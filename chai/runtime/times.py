@@ -1,9 +1,9 @@
-"""Times of a pass, as it measures them: of each step, and of the whole."""
+"""Times of a pass, as it measures them: of each step, and of the whole; and the bytes of its blobs."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import accumulate, chain
@@ -11,8 +11,8 @@ from math import fsum
 from operator import attrgetter
 from typing import Any, NamedTuple
 
+from ..blob import Array
 from ..graph import Composed
-from .host.memory import BlobLog
 
 
 class StepTime(NamedTuple):
@@ -110,6 +110,48 @@ class ModelledTime:
 
     def __reduce__(self) -> tuple[type[ModelledTime], tuple[str, Callable[[], float]]]:
         return ModelledTime, (self.word, partial(float, self.images_per_second))
+
+
+class BlobLog:
+    """Arrays as they came and went in a pass. As a number it is the bytes that existed at once, computed when it is asked for."""
+
+    def __init__(self) -> None:
+        # a name, the owner of its memory, its bytes; or a name alone, which is dropped
+        self._events: list[tuple[Any, ...]] = []
+
+    def add(self, name: Hashable, array: Array) -> None:
+        """Note an array, which has to exist until ``drop``; it replaces one of the same name. Views of one count once."""
+        base = array.base
+        self.note(name, id(array if base is None else base), array.nbytes)
+
+    def note(self, name: Hashable, owner: Hashable, size: int) -> None:
+        """Note so many bytes in the memory of an owner."""
+        self._events.append((name, owner, size))
+
+    def drop(self, names: Iterable[Hashable]) -> None:
+        """Note that the arrays of these names are gone, those that there are."""
+        self._events.extend(zip(names))
+
+    def __int__(self) -> int:
+        alive = peak = 0
+        owners: dict[Hashable, Hashable] = {}
+        # of each owner of memory: the number of its names, and the bytes that they count
+        arrays: dict[Hashable, tuple[int, int]] = {}
+        for name, *added in self._events:
+            if (owner := owners.pop(name, None)) is not None:
+                names, counted = arrays.pop(owner)
+                if names > 1:
+                    arrays[owner] = names - 1, counted
+                else:
+                    alive -= counted
+            if added:
+                owner, size = added
+                owners[name] = owner
+                names, counted = arrays.get(owner, (0, 0))
+                arrays[owner] = names + 1, max(size, counted)
+                alive += max(size - counted, 0)
+                peak = max(peak, alive)
+        return peak
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -12,7 +12,7 @@ import chai
 from chai import layers
 from chai.graph import Layer
 from chai.graph.source import SourceLayer
-from chai.runtime.host.layer import run_layer
+from chai.runtime.steps.layers import run_layer
 from tests.conftest import examples
 
 from .common import Shape, build

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 import chai
-from chai.runtime.host import memory
 from chai.runtime.source import SIZES, PrototxtSource
+from chai.runtime.steps import layers
 from chai.util.data import malloc
 
 NET = 'layer {{ name: "in" type: "Input" top: "x" input_param {{ shape {{ dim: [1, {}, 64, 64] }} }} }}\n'
 RELU = 'layer { name: "relu" type: "ReLU" bottom: "x" top: "y" }\n'
 
 
-@pytest.mark.parametrize(("channels", "wanted"), [(5, 2 * 2 * 5 * 64 * 64 * 4), (2000, memory.CLAIMED)])
+@pytest.mark.parametrize(("channels", "wanted"), [(5, 2 * 2 * 5 * 64 * 64 * 4), (2000, layers.CLAIMED)])
 def test_twice_the_largest_layer_and_no_more_than_the_bound(tmp_path: Path, channels: int, wanted: int) -> None:
     (tmp_path / "net.prototxt").write_text(NET.format(channels) + RELU)
     net = chai.Net(tmp_path / "net.prototxt", device="float")
     shapes = {blob: net.shapes_of(blob) for blob in ("x", "y")}
     tracemalloc.start()
-    malloc.claim(memory.claimed(shapes))
+    malloc.claim(layers.claimed(shapes))
     held, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert wanted <= peak < 1.2 * wanted
@@ -56,4 +56,4 @@ def test_a_few_sizes_are_known_to_be_prepared(tmp_path: Path, monkeypatch: pytes
 
 
 def test_blobs_of_unknown_size_claim_nothing() -> None:
-    assert memory.claimed({}) == 0
+    assert layers.claimed({}) == 0

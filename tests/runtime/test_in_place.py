@@ -12,7 +12,7 @@ import chai
 from chai.graph import Layer
 from chai.layers.convolution import Convolution
 from chai.layers.inner_product import InnerProduct
-from chai.runtime.host.layer import PreparedLayer
+from chai.runtime.steps.layers import PreparedLayer
 from tests.kernels.common import LIBRARY, NAMES, used
 
 X = np.random.default_rng(0).normal(0, 1, (2, 3, 5, 7)).astype(np.float32)

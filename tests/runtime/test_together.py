@@ -13,8 +13,8 @@ import chai
 from chai.kernels.native import chain
 from chai.kernels.native.chain import NativeChain
 from chai.kernels.native.table import Kind
-from chai.runtime.host.layer import PreparedLayer
 from chai.runtime.steps import forward
+from chai.runtime.steps.layers import PreparedLayer
 from tests.kernels.common import LIBRARY
 from tests.passes.common import network
 

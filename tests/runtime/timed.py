@@ -13,14 +13,13 @@ import pytest
 import chai
 from chai import net as net_module
 from chai.runtime import execution, slot
-from chai.runtime.host import layer as host_layer
 from chai.runtime.perf import PerfInfo
-from chai.runtime.steps import conversions, forward, in_c, segments
+from chai.runtime.steps import conversions, forward, in_c, layers, segments
 from tests.passes.common import CONV, network
 
 X = np.random.default_rng(0).uniform(-1, 1, (2, 3, 5, 7)).astype(np.float32)
 CLOCKS = (  # modules that read the clock
-    *(forward, host_layer, execution, slot, conversions, in_c, segments, net_module),
+    *(forward, layers, execution, slot, conversions, in_c, segments, net_module),
 )
 NUMBER = re.compile(r"\d+\.\d+")
 

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from math import inf
 from typing import TYPE_CHECKING
 
+from ...blob import Array
 from ...graph import Layer
 from ...kernels.native import Link
 from ..slot import Slot, StepBlobs
 from ..times import Rows, RunTimes
 
 if TYPE_CHECKING:
+    from ...kernels.native.chain import NativeChain
     from ...offload.schedule import Side
 
 
@@ -43,6 +46,27 @@ class PreparedStep:
 
     def noted(self, notes: Iterator[int], slot: Slot) -> None:
         """Take over what its links have noted, in order. It may be left out where all of it is 0."""
+
+
+class ChainMemory:
+    """Memory in which chains run: an array for each pass at a time, which all chains share. Those of ``most`` bytes are kept."""
+
+    def __init__(self, most: float = inf) -> None:
+        self._most = most
+        self._free: list[Array] = []
+
+    def take(self, chain: NativeChain) -> Array:
+        """Return memory for a chain."""
+        try:
+            memory = self._free.pop()
+        except IndexError:  # passes in other threads have it
+            return chain.memory()
+        return memory if memory.nbytes >= chain.size else chain.memory()
+
+    def put(self, memory: Array) -> None:
+        """Take memory back."""
+        if memory.nbytes <= self._most:
+            self._free.append(memory)
 
 
 def name_of(side: Side, blob: str) -> str:

@@ -12,13 +12,12 @@ from ...graph import Graph
 from ...kernels.native import NativeLayer
 from ...kernels.native.library import library
 from ...util.lazy_numpy import np
-from ..host.layer import SMALL, PreparedLayer, check_weights
-from ..host.memory import BlobLog, ChainMemory
 from ..renewing import Written
 from ..slot import Kept, Slot, StepBlobs
-from ..times import Times
+from ..times import BlobLog, Times
+from . import ChainMemory
 from .in_c import Member, in_c
-from .layers import CustomOnHost, OnHost
+from .layers import SMALL, PreparedLayer, check_weights
 
 if TYPE_CHECKING:
     from ...offload.schedule import Blobs
@@ -26,25 +25,12 @@ if TYPE_CHECKING:
 APART = 1 << 20  # bytes of a blob of several images that run together, at most; those of one are in nearer caches
 
 
-class Alone(OnHost):
-    """A layer, whose forward ``compute`` replaces.
+class Alone(PreparedLayer):
+    """A layer of a pass in float32. ``form`` computes it in C; of several ``images`` each, which then run one after the other."""
 
-    ``native`` computes the same in C; ``single`` does for one of several images, which then run one after the other.
-    """
+    form: NativeLayer | None = None
 
-    def __init__(
-        self,
-        layer: PreparedLayer,
-        compute: Callable[..., tuple[Array, ...]] | None,
-        native: NativeLayer | None,
-        single: NativeLayer | None,
-    ) -> None:
-        super().__init__(layer, compute)
-        self.form = single or native
-        self.images = 1 if single is None else layer.bottoms[0][0]
-        self.large = layer.largest // self.images > SMALL
-
-    def native(self) -> NativeLayer | None:
+    def in_c(self) -> NativeLayer | None:
         return self.form
 
 
@@ -57,7 +43,6 @@ class HostPass:
     def __init__(self, graph: Graph, shapes: Mapping[str, Shape]) -> None:
         self.graph, self.shapes = graph, shapes
         check_weights(graph.layers, shapes)
-        self._layers = [None if layer.source else PreparedLayer(layer, shapes) for layer in graph.layers]
         self._kept: dict[tuple[frozenset[str], bool], Kept] = {}
         self._dynamic = any(layer.dynamic for layer in graph.layers)
         self._memory = ChainMemory(2 * SMALL)  # more would be missing where blobs are large
@@ -78,23 +63,23 @@ class HostPass:
         computed, apart = -1, False  # place of a ReLU that is computed already; whether images run one after the other
         kernels = None if every else library()
         varying: set[str] = set()  # blobs whose shapes are known in the pass only
-        for i, (prepared, finished) in enumerate(zip(self._layers, self.graph.last_readers)):
-            if prepared is None:
+        for i, (layer, finished) in enumerate(zip(self.graph.layers, self.graph.last_readers)):
+            if layer.source:
                 continue
-            layer = prepared.layer
-            compute = native = single = None
+            step, single = Alone(layer, self.shapes), None
             if layer.dynamic or not varying.isdisjoint(layer.bottoms):
                 varying.update(layer.tops)
             if i == computed:
-                compute = _unchanged
+                step.compute = _unchanged
             elif i in joined and layer.tops[0] not in keep:
-                compute, computed = layer.rectified, i + 1
+                step.compute, computed = layer.rectified, i + 1
             if kernels is not None and varying.isdisjoint((*layer.bottoms, *layer.tops)):
-                native = NativeLayer(None) if i == computed else prepared.native(rectified=computed > i)
-                single = _of_one_image(prepared, native, computed > i)
-            apart = single is not None and (apart or prepared.largest > APART)
-            custom = layer.engine == "custom"
-            step = CustomOnHost(prepared) if custom else Alone(prepared, compute, native, single if apart else None)
+                step.form = NativeLayer(None) if i == computed else step.native(rectified=computed > i)
+                single = _of_one_image(step, step.form, computed > i)
+            apart = single is not None and (apart or step.largest > APART)
+            if apart:
+                step.form, step.images = single, step.bottoms[0][0]
+            step.large = step.largest // step.images > SMALL
             unread = (top for top in layer.tops if top in finished and top not in keep)
             yield step, StepBlobs(_on_host(layer.bottoms), _on_host(layer.tops), _on_host(unread))
 

@@ -11,11 +11,10 @@ from ...blob import Array, Shape
 from ...kernels.native import Link
 from ...kernels.native.chain import NativeChain
 from ...kernels.native.library import library
-from ..host.layer import short_of_memory
-from ..host.memory import BlobLog, ChainMemory
 from ..slot import Slot, StepBlobs
-from ..times import Rows, RunTimes
-from . import PreparedStep, name_of
+from ..times import BlobLog, Rows, RunTimes
+from . import ChainMemory, PreparedStep, name_of
+from .layers import short_of_memory
 
 if TYPE_CHECKING:
     from ...offload.schedule import Side
