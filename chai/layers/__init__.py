@@ -20,9 +20,9 @@ FAMILIES = {  # files with several types
     "data": "AnnotatedData Data DenseImageData DummyData HDF5Data ImageData MemoryData WindowData",
     "elementwise": "AbsVal BNLL Clip ELU Erf Exp HardSwish Log Swish TanH Threshold",
     "heads": "AnchorFreeDetectionOutput AnchoredDetectionOutput DecodedDetectionOutput",
-    "identity": "Dropout Silence Split",
-    "losses": "Accuracy ContrastiveLoss EuclideanLoss HingeLoss InfogainLoss MultinomialLogisticLoss SigmoidCrossEntropyLoss "
-    "SoftmaxWithLoss",
+    "identity": "Dropout Flatten Silence Split",
+    "losses": "Accuracy ContrastiveLoss DetectionEvaluate EuclideanLoss HDF5Output HingeLoss InfogainLoss MultiBoxLoss "
+    "MultinomialLogisticLoss SegmentationEvaluate SigmoidCrossEntropyLoss SoftmaxWithLoss YoloSeg YoloV3Loss Yolov3",
     "norms": "LayerNorm MVN Normalize",
     "pairs": "Add Axpy Compare MatMul Mul Where",
     "priors": "PriorBox Proposal",
@@ -31,14 +31,13 @@ FAMILIES = {  # files with several types
     "reduction": "ArgMax Reduction",
     "regions": "PSROIPooling RoiAlign ROIPooling",
     "relu": "ReLU ReLU6",
-    "repeat": "ResizeNearestNeighbor UpsampleDarknet",
+    "repeat": "ResizeNearestNeighbor Upsample UpsampleDarknet",
     "resize": "GridSample Interp Resize",
     "scale": "Bias Scale",
     "selection": "BatchReindex Embed Filter",
     "shapes": "Permute ShapeOf Squeeze Tile",
     "softmax": "Sigmoid Softmax",
     "squares": "DepthToSpace Reorg",
-    "training": "DetectionEvaluate HDF5Output MultiBoxLoss SegmentationEvaluate YoloSeg YoloV3Loss Yolov3",
     "windows": "Im2col Local",
     "yolo": "YoloDetectionOutput Yolov3DetectionOutput",
 }

@@ -19,7 +19,7 @@ from ._pick import Sides, border_refused, pick_pixels, pick_place, picks, writin
 from ._squares import Squares
 from ._window import conv_refused
 from .pooling import Pooling
-from .upsample import Upsample
+from .repeat import Upsample
 
 Pair = tuple[str, str]
 SIDE = 2  # of the windows that an overlay takes apart

@@ -1,13 +1,20 @@
-"""Losses and measures: numbers that compare a network's blobs with labels.
+"""Losses and measures: numbers that compare a network's blobs with labels; and those of forks and writers, which are left out.
 
 Accuracy: fraction of correct labels.
 ContrastiveLoss: distance of similar pairs, lack of distance of others.
+DetectionEvaluate: SSD's true and false positives.
 EuclideanLoss: half the squared distance of two blobs per item.
+HDF5Output: blobs written to a file.
 HingeLoss: one against all.
 InfogainLoss: cross entropy weighted by a matrix.
+MultiBoxLoss: SSD's loss of boxes and classes.
 MultinomialLogisticLoss: cross entropy of probabilities.
+SegmentationEvaluate: agreement of segmented areas.
 SigmoidCrossEntropyLoss: cross entropy of a sigmoid with targets between 0 and 1.
 SoftmaxWithLoss: cross entropy of a softmax.
+YoloSeg: a segmentation loss.
+Yolov3: the loss of YOLOv3.
+YoloV3Loss: the loss of YOLOv3.
 """
 
 from __future__ import annotations
@@ -263,3 +270,40 @@ class InfogainLoss(SoftmaxWithLoss):
         rows = matrix[0].reshape(probabilities.shape[1], -1).astype(np.float64)[labels]  # (outer, inner, classes)
         logs = np.log(np.maximum(probabilities, TINY).astype(np.float64))
         return np.asarray((rows * logs.transpose(0, 2, 1)).sum(2))
+
+
+class TrainingLayer(Layer):
+    """Dropped with its tops, in phase TEST, too."""
+
+    training_only = True
+    skipped = True
+    bottoms_allowed = (1, None)
+    tops_allowed = (0, None)
+
+
+class DetectionEvaluate(TrainingLayer):
+    """Dropped at TEST."""
+
+
+class HDF5Output(TrainingLayer):
+    """Dropped at TEST."""
+
+
+class MultiBoxLoss(TrainingLayer):
+    """Dropped at TEST."""
+
+
+class SegmentationEvaluate(TrainingLayer):
+    fork = "eric612/MobileNet-YOLO"
+
+
+class YoloSeg(TrainingLayer):
+    fork = "eric612/MobileNet-YOLO"
+
+
+class YoloV3Loss(TrainingLayer):
+    fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+
+
+class Yolov3(TrainingLayer):
+    fork = "eric612/MobileNet-YOLO"

@@ -17,13 +17,12 @@ from importlib import import_module
 
 from ..graph import Graph, Layer
 from ..layers._unpool import MaxUnpool
-from ..layers.flatten import Flatten
-from ..layers.identity import Dropout, Split
+from ..layers.identity import Dropout, Flatten, Split
 from ..layers.inner_product import InnerProduct
 from ..layers.pooling import Pooling
 from ..layers.relu import ReLU
+from ..layers.repeat import Upsample
 from ..layers.reshape import Reshape
-from ..layers.upsample import Upsample
 from ..tasks.arithmetic import Arithmetic
 from ._edit import joined, merged, reading
 from .fold_batchnorm import fold_batchnorm
