@@ -18,9 +18,8 @@ from ..graph.params import BlobShape
 from ..limits import limits
 from ..util.data.dataclass_io import problem
 from ..util.lazy_numpy import np
-from .codes import CodeSteps, DecodedTensor
+from .codes import CodeSteps, DecodedTensor, assign
 from .constants import FLOATS, Constant, TrainedBlob
-from .formats import assign
 from .read import Model
 from .refusal import Refused
 from .sizes import counts_images, plain, size
