@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 
 from ..blob import Shape, on_device
@@ -63,18 +63,15 @@ def plan(
         if not split:
             break
         apart |= split
-    open_sums = frozenset() if trained else frozenset(_open_sums(parts, target))
+    open_sums = frozenset(  # whose sums would overflow the accumulator for some weights
+        x.name
+        for x in parts.on("fpga")
+        if not trained and x.blobs and target.may_overflow(x.weight_rows, x.precision, x.bottoms[0], x.tops[0])
+    )
     tops = {layer.name: layer.tops[0] for layer in parts.on("fpga")}
     coarser = {name: target.coarser[top] for name, top in tops.items() if top in target.coarser}
     every = {**shapes, **steps.shapes}
     return Plan(after, every, overlay, formats, fused, steps, open_sums, coarser)
-
-
-def _open_sums(parts: Partition, target: Arithmetic) -> Iterator[str]:
-    """Yield the layers on the overlay whose sums would overflow the accumulator for some weights."""
-    for layer in parts.on("fpga"):
-        if layer.blobs and target.may_overflow(layer.weight_rows, layer.precision, layer.bottoms[0], layer.tops[0]):
-            yield layer.name
 
 
 def _scheduled(

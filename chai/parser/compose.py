@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import linecache
 from collections.abc import Mapping
+from textwrap import indent
 from typing import Any
 
 from ..errors import ChaiError, ParseError, PluginError
@@ -36,7 +37,7 @@ class Expanded:
         self.room = room
         self.messages: list[tuple[Message, tuple[Share, ...]]] = []
         self._expand(message, type, (), ())
-        text = "".join(f"layer {{\n{_indented(part.source.text)}}}\n" for part, _ in self.messages)
+        text = "".join(f"layer {{\n{indent(part.source.text, '  ')}}}\n" for part, _ in self.messages)
         names = tuple(part.get("name") for part, _ in self.messages)
         bottoms, tops = tuple(message.all("bottom")), tuple(message.all("top"))
         self.record = Composed(type.type, names, text, place, bottoms, tops)
@@ -148,7 +149,3 @@ class _Call(SourceText):
         shown = SourceText("\n" * (self.line - 1) + text, self.path)
         first = self.line - 1 + len(text) - len(text.lstrip())
         return shown.error(message, first, self.line - 1 + len(text), hint, layer)
-
-
-def _indented(text: str) -> str:
-    return "".join(f"  {line}\n" for line in text.splitlines())

@@ -70,7 +70,7 @@ class HostPass:
             if layer.dynamic or not varying.isdisjoint(layer.bottoms):
                 varying.update(layer.tops)
             if i == computed:
-                step.compute = _unchanged
+                step.compute = lambda *bottoms: bottoms
             elif i in joined and layer.tops[0] not in keep:
                 step.compute, computed = layer.rectified, i + 1
             if kernels is not None and varying.isdisjoint((*layer.bottoms, *layer.tops)):
@@ -151,7 +151,3 @@ def _of_one_image(prepared: PreparedLayer, form: NativeLayer | None, rectified: 
 
 def _on_host(blobs: Iterable[str]) -> Blobs:
     return tuple([("host", blob) for blob in blobs])
-
-
-def _unchanged(*bottoms: Array) -> tuple[Array, ...]:
-    return bottoms

@@ -37,7 +37,8 @@ def in_c(
     Inputs that are ``fed`` as pictures are packed apart. ``shapes`` are those of blobs on either side. The peak of memory is
     that of steps one by one, or with the ``whole`` memory of a chain.
     """
-    linked = [(each, _links(*each, fed)) for each in members]
+    apart = [not {blob for _, blob in use.reads}.isdisjoint(fed) for _, use in members]
+    linked = [((step, use), [] if alone else step.links(use)) for (step, use), alone in zip(members, apart)]
     keys = [(i if step.large or not links else -1, step.images) for i, ((step, _), links) in enumerate(linked)]
     last = {read: i for i, (_, use) in enumerate(members) for read in use.reads}
     last.update(((side, blob), len(members)) for side in shapes for blob in kept)
@@ -45,10 +46,6 @@ def in_c(
         numbers = [*places]
         needed = {read for read, i in last.items() if i > numbers[-1]}
         yield from _together([linked[i] for i in numbers], needed, shapes, memory, whole)
-
-
-def _links(step: PreparedStep, use: StepBlobs, fed: Collection[str]) -> list[Link]:
-    return step.links(use) if {blob for _, blob in use.reads}.isdisjoint(fed) else []
 
 
 def _together(
