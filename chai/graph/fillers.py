@@ -8,9 +8,7 @@ from zlib import crc32
 from ..blob import Array, Shape
 from ..util.lazy_numpy import np
 from ..util.rounding import ceil_div
-from .params import Filler
-
-EXACT = "exact"  # internal filler type: a constant that must not be random, such as a variance
+from .params import EXACT, Filler
 
 
 def fill(layer: str, shapes: tuple[Shape, ...], fillers: tuple[Filler | None, ...]) -> list[Array]:

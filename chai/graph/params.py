@@ -19,6 +19,7 @@ else:
 
 
 SIZE = 65_535  # largest kernel, stride, dilation, group or pad that is accepted
+EXACT = "exact"  # type of a filler of chai's own: a constant that must not be random, such as a variance
 
 
 def within(low: float, high: float, default: Any = None) -> Any:

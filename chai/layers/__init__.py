@@ -14,17 +14,18 @@ from ..graph import Layer
 from ..util.paths import defined, modules
 
 FAMILIES = {  # files with several types
+    "batch_norm": "BatchNorm BN",
     "borders": "Crop Pad",
-    "channels": "ShuffleChannel Slice",
+    "channels": "Concat ShuffleChannel Slice",
     "convolution": "Convolution ConvolutionDepthwise DepthwiseConvolution",
     "data": "AnnotatedData Data DenseImageData DummyData HDF5Data ImageData MemoryData WindowData",
     "elementwise": "AbsVal BNLL Clip ELU Erf Exp HardSwish Log Swish TanH Threshold",
+    "eltwise": "Add Axpy Compare Eltwise MatMul Mul Where",
     "heads": "AnchorFreeDetectionOutput AnchoredDetectionOutput DecodedDetectionOutput",
     "identity": "Dropout Flatten Silence Split",
     "losses": "Accuracy ContrastiveLoss DetectionEvaluate EuclideanLoss HDF5Output HingeLoss InfogainLoss MultiBoxLoss "
     "MultinomialLogisticLoss SegmentationEvaluate SigmoidCrossEntropyLoss SoftmaxWithLoss YoloSeg YoloV3Loss Yolov3",
-    "norms": "LayerNorm MVN Normalize",
-    "pairs": "Add Axpy Compare MatMul Mul Where",
+    "norms": "LayerNorm LRN MVN Normalize",
     "priors": "PriorBox Proposal",
     "pyramids": "ICNetSubgraph SPP",
     "recurrent": "ContinuationIndicator LSTM RNN",

@@ -10,8 +10,7 @@ from dataclasses import replace
 
 from ..fixed import Centred, Precision
 from ..graph import Graph, Layer
-from ..layers.batch_norm import BatchNorm
-from ..layers.bn import BN
+from ..layers.batch_norm import BN, BatchNorm
 from ..layers.convolution import Convolution
 from ..layers.scale import Scale
 from ..util.lazy_numpy import np

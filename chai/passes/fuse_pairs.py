@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..fixed import Precision
 from ..graph import Graph, Layer
-from ..layers.bn import BN
+from ..layers.batch_norm import BN
 from ..layers.convolution import Convolution
 from ..layers.power import Power
 

@@ -15,7 +15,7 @@ from chai.kernels.native import library, single as singles
 from chai.kernels.native.build import machine
 from chai.kernels.native.single import Single
 from chai.kernels.native.table import Form, Kind
-from chai.layers.lrn import LRN
+from chai.layers.norms import LRN
 from chai.tasks.window import Filtering, Window
 from tests.conftest import examples
 from tests.tasks.common import covering

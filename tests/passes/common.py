@@ -11,8 +11,7 @@ import numpy as np
 import chai
 from chai.blob import Shape
 from chai.graph import Graph
-from chai.layers.batch_norm import BatchNorm
-from chai.layers.bn import BN
+from chai.layers.batch_norm import BN, BatchNorm
 from chai.passes.infer_shapes import infer_shapes
 from chai.runtime.steps import forward
 

@@ -9,7 +9,7 @@ import pytest
 
 from chai.chaidnn_v2.arithmetic import ChaidnnArithmetic
 from chai.fixed import Precision
-from chai.layers.bn import BN
+from chai.layers.batch_norm import BN
 from chai.passes.fold_pairs import fold_pairs
 from chai.passes.rewrite import rewrite
 
