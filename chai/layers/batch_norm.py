@@ -30,6 +30,13 @@ def affine_refused(layer: Layer, overlay: Overlay, bottom: Shape, **bends: bool)
     return reason or beyond_strips(overlay, POINT, (channels, 1, 1, 1), channels, bottom)
 
 
+def of_batch(x: Array) -> tuple[Array, Array]:
+    """Return mean and variance of each channel, with the axes of x."""
+    axes = tuple(axis for axis in range(x.ndim) if axis != 1)
+    mean = x.mean(axes, keepdims=True, dtype=np.float32)
+    return mean, ((x - mean) ** 2).mean(axes, keepdims=True, dtype=np.float32)
+
+
 class AffineLayer(Layer):
     """Runs as a 1x1 depthwise convolution with weights of +-127 and step |factor| / 127, in both schemes."""
 
@@ -131,16 +138,12 @@ class BatchNorm(AffineLayer):
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]
-        lead = (-1, *(1,) * (x.ndim - 2))
         if self.params.use_global_stats is False:
-            axes = tuple(i for i in range(x.ndim) if i != 1)
-            mean = x.mean(axes, dtype=np.float32)
-            variance = ((x - mean.reshape(lead)) ** 2).mean(axes, dtype=np.float32)
+            mean, variance = of_batch(x)
         else:
-            mean, variance = self.statistics()
-        factor = 1 / self._deviation(variance, np.float32(self.params.eps))
-        y = x - mean.reshape(lead)
-        y *= factor.reshape(lead)
+            mean, variance = (each.reshape(-1, *(1,) * (x.ndim - 2)) for each in self.statistics())
+        y = x - mean
+        y *= 1 / self._deviation(variance, np.float32(self.params.eps))
         return (y,)
 
 
@@ -215,7 +218,5 @@ class BN(AffineLayer):
         elif self.params.bn_mode == "INFERENCE":
             return (scale * x + shift,)
         else:
-            others = tuple(axis for axis in range(x.ndim) if axis != 1)
-            mean = x.mean(others, keepdims=True, dtype=np.float32)
-            variance, eps = ((x - mean) ** 2).mean(others, keepdims=True, dtype=np.float32), 1e-9
+            (mean, variance), eps = of_batch(x), 1e-9
         return (scale * ((x - mean) / np.sqrt(variance + np.float32(eps))) + shift,)

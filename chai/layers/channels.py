@@ -26,9 +26,8 @@ from ._pick import channels_refused, pick_channels, picks, writing
 class Concat(Layer):
     """All other axes must agree."""
 
-    new_tops = True
+    new_tops = merges_formats = True
     bottoms_allowed = (1, None)
-    merges_formats = True
 
     class Params(MessageFields):
         """concat_dim is the old name of axis."""

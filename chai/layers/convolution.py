@@ -37,10 +37,7 @@ FACTORS = (2, 4, 8)  # of dilations that ``by_squares`` takes apart
 class Convolution(WindowLayer):
     """Sizes round down; ``group`` splits channels and outputs alike; padding is zero."""
 
-    can_clamp = can_bend = True
-    weighted = True
-    new_tops = True
-    rectifies = True
+    can_clamp = can_bend = weighted = new_tops = rectifies = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.check(bottoms)

@@ -34,8 +34,7 @@ class Deconvolution(WindowLayer):
     interleave maps, it convolves the bottom itself for each ``Phase``, without these zeros: the same codes.
     """
 
-    new_tops = True
-    can_clamp = can_bend = True
+    new_tops = can_clamp = can_bend = True
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         self.check(bottoms)

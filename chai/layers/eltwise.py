@@ -36,10 +36,7 @@ class Eltwise(Layer):
     """Two bottoms or more, element by element."""
 
     bottoms_allowed = (2, None)
-    can_clamp = True
-    new_tops = rectifies = True
-    precision_expected = True
-    pointwise = True
+    can_clamp = new_tops = rectifies = precision_expected = pointwise = True
 
     class Params(MessageFields):
         """coeff applies to SUM: one per bottom, default 1."""

@@ -22,12 +22,7 @@ class InnerProduct(Layer):
     On an overlay it is a convolution whose kernel is the whole map.
     """
 
-    can_clamp = can_bend = True
-    weighted = True
-    new_tops = True
-    rectifies = True
-    own_format = True
-    computes_scores = True
+    can_clamp = can_bend = weighted = new_tops = rectifies = own_format = computes_scores = True
 
     class Params(MessageFields):
         """With ``transpose`` the weights are stored as (K, num_output)."""

@@ -275,8 +275,7 @@ class InfogainLoss(SoftmaxWithLoss):
 class TrainingLayer(Layer):
     """Dropped with its tops, in phase TEST, too."""
 
-    training_only = True
-    skipped = True
+    training_only = skipped = True
     bottoms_allowed = (1, None)
     tops_allowed = (0, None)
 

@@ -15,8 +15,7 @@ from ..util.lazy_numpy import np
 
 
 class Power(Layer):
-    new_tops = rectifies = True
-    elementwise = True
+    new_tops = rectifies = elementwise = True
 
     class Params(MessageFields):
         """The defaults make it the identity."""

@@ -28,8 +28,7 @@ class PriorBox(Layer):
     """
 
     bottoms_allowed = (2, 2)
-    constant = True
-    new_tops = True
+    constant = new_tops = True
 
     class Params(MessageFields):
         """Sizes in pixels of the image; step is the distance between neighbouring boxes, 0 means image size / map size."""

@@ -50,14 +50,10 @@ class Resize(RepeatLayer):
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         shape, p = bottoms[0], self.params
-        if len(p.size) != len(shape):
-            raise self.wrong(
-                f"{number_of(len(p.size), 'size')} for the {number_of(len(shape), 'axis')} of {show(shape)}"
-            )
-        if p.scale and len(p.scale) != len(shape):
-            raise self.wrong(
-                f"{number_of(len(p.scale), 'scale')} for the {number_of(len(shape), 'axis')} of {show(shape)}"
-            )
+        for what, values in (("size", p.size), ("scale", p.scale or p.size)):
+            if len(values) != len(shape):
+                numbers = f"{number_of(len(values), what)} for the {number_of(len(shape), 'axis')}"
+                raise self.wrong(f"{numbers} of {show(shape)}")
         if p.coordinates == "TF_CROP_AND_RESIZE" and len(p.roi) != 2 * len(shape):
             raise self.wrong(f"{number_of(len(p.roi), 'number')} of roi; TF_CROP_AND_RESIZE needs {2 * len(shape)}")
         return (tuple(new or old for new, old in zip(p.size, shape)),)

@@ -58,8 +58,7 @@ def softmax(x: Array, along: int) -> Array:
 
 class Sigmoid(Layer):
     decision = "sigmoid"
-    computes_scores = True
-    elementwise = never_negative = True
+    computes_scores = elementwise = never_negative = True
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         return (sigmoid(bottoms[0]),)
