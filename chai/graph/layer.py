@@ -163,8 +163,10 @@ class Layer:
         """Discard everything derived from the trained parameters, which may have changed."""
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        """Compute the float32 tops (one array per top) from float32 bottoms. A top may be a view of a bottom."""
-        raise NotImplementedError(self.type)
+        """Compute the float32 tops (one array per top) from float32 bottoms. Tops may be views, as here if it ``relays``."""
+        if not self.relays:
+            raise NotImplementedError(self.type)
+        return tuple([bottoms[0].reshape(shape) for shape in self.shapes(bottoms[0].shape)])
 
     def clamped(self, tops: tuple[Array, ...], rectified: bool) -> tuple[Array, ...]:
         """Return tops after the ReLU and the ceiling that a pass folded in; ``rectified``: they are after the ReLU already."""

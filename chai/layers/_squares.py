@@ -75,10 +75,6 @@ class SquaresLayer(Layer):
     follows = True
 
     @property
-    def keeps_format(self) -> bool:
-        return True
-
-    @property
     def squares(self) -> tuple[int, bool] | str:
         """Return the side of the squares, and ``outer`` of ``in_squares``; or why it does something else."""
         raise NotImplementedError(self.type)

@@ -58,9 +58,6 @@ class Flatten(Layer):
             raise self.wrong(f"end_axis {last} lies before axis {first}")
         return ((*shape[:first], count(shape[first : last + 1]), *shape[last + 1 :]),)
 
-    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        return (bottoms[0].reshape(self.shapes(bottoms[0].shape)[0]),)
-
 
 class Silence(Layer):
     """Has no top."""
@@ -80,6 +77,3 @@ class Split(Layer):
 
     tops_allowed = (1, None)
     relays = True
-
-    def forward(self, *bottoms: Array) -> tuple[Array, ...]:
-        return bottoms * len(self.tops)

@@ -27,6 +27,7 @@ class ReLUParams(MessageFields):
 class ReLU(Layer):
     Params: ClassVar[type] = ReLUParams
     new_tops = elementwise = True
+    without_unit = "nothing before it on the overlay could take it in"
 
     @property
     def most(self) -> float | None:
@@ -36,10 +37,6 @@ class ReLU(Layer):
     @property
     def rectifier(self) -> bool:
         return not self.params.negative_slope and self.most is None
-
-    @property
-    def without_unit(self) -> str:
-        return "nothing before it on the overlay could take it in"
 
     def nonnegative(self, bottoms: Sequence[bool]) -> bool:
         return not self.params.negative_slope or all(bottoms)
@@ -70,7 +67,4 @@ class ReLU6(ReLU):
 
     Params = ReLU6Params
     fork = "eric612/MobileNet-YOLO"
-
-    @property
-    def most(self) -> float:
-        return 6.0
+    most = 6.0

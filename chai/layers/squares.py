@@ -27,6 +27,7 @@ class DepthToSpace(SquaresLayer):
     """
 
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+    keeps_format = True
 
     class Params(MessageFields):
         """block_size is the side of a block; data_format is NHWC, NCHW or DCR, which mean the same, or CRD."""
@@ -71,6 +72,7 @@ class Reorg(SquaresLayer):
     """
 
     fork = "foss-for-synopsys-dwc-arc-processors/synopsys-caffe"
+    keeps_format = True
 
     class Params(MessageFields):
         """The side of the squares; reverse makes squares of channels."""

@@ -23,10 +23,7 @@ class YoloLayer(DetectionLayer):
     """
 
     fork = "eric612/MobileNet-YOLO"
-
-    @property
-    def first_class(self) -> int:
-        return 1
+    first_class = 1
 
     def box_classes(self, *bottoms: Shape) -> int:
         return int(self.params.num_classes)

@@ -69,9 +69,6 @@ def _steps(node: OnnxNode, dtype: str) -> CodeSteps:
     """Return the scale and the zero point of a node, which are constants. Raises Refused for others."""
     if node.attributes.integer("block_size", 0):
         raise Refused("a scale for each block of numbers")
-    for i, what in ((1, "scale"), (2, "zero point")):
-        if node.has(i) and not node.is_constant(i):
-            raise Refused(f"its {what} is computed by other nodes, or fed; expected a constant in the file")
     if node.dtype(1) not in FLOATS:
         raise Refused(f"a scale of type {node.dtype(1)}")
     scale = np.asarray(node.constant(1, "scale"), np.float32)
