@@ -9,8 +9,7 @@ import pytest
 
 from chai.chaidnn_v2.arithmetic import ChaidnnArithmetic
 from chai.layers.scale import Scale
-from chai.passes.fold_batchnorm import fold_batchnorm
-from chai.passes.rewrite import fuse_relu, rewrite
+from chai.passes.rewrite import fold_batchnorm, fuse_relu, rewrite
 from chai.tasks.arithmetic import Arithmetic
 
 from .common import AFFINE, AVE, CONV, GLOBAL, facts, make, network, origins, same, types

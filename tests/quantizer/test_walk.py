@@ -7,8 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from chai.passes.fold_batchnorm import fold_batchnorm
-from chai.passes.rewrite import drop_identity, fuse_relu
+from chai.passes.rewrite import drop_identity, fold_batchnorm, fuse_relu
 from chai.quantizer.observe import at_places, batches_of, cost, measured, observe, patches, places
 from chai.quantizer.walk import Emulation, in_float, shapes_of
 from chai.runtime.steps import forward
