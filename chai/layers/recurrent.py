@@ -19,6 +19,7 @@ from ..util.log import logger
 from .softmax import sigmoid
 
 log = logger("chai.layers")
+State = tuple[Array, ...]
 
 
 class ContinuationIndicator(Layer):
@@ -126,9 +127,7 @@ class RecurrentLayer(Layer):
             )
         return self.resumed(bottoms)[0]
 
-    def resumed(
-        self, bottoms: Sequence[Array], state: tuple[Array, ...] | None = None
-    ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    def resumed(self, bottoms: Sequence[Array], state: State | None = None) -> tuple[tuple[Array, ...], State]:
         """Return the tops, and the state after the last step, to pass with the next bottoms.
 
         ``state`` is one array (N, num_output) per state blob. None starts at 0, as does a state for another number of
@@ -152,9 +151,7 @@ class RecurrentLayer(Layer):
             outputs[t], state = self.step(driven[t] + (mark * state[0]) @ recurrent, mark, state, weights)
         return ((outputs, *(s[None] for s in state)) if self.params.expose_hidden else (outputs,)), state
 
-    def step(
-        self, gates: Array, mark: Array, state: tuple[Array, ...], weights: list[Array]
-    ) -> tuple[Array, tuple[Array, ...]]:
+    def step(self, gates: Array, mark: Array, state: State, weights: list[Array]) -> tuple[Array, State]:
         """Return a step's output and state from the sum of its inputs (N, gates * num_output)."""
         raise NotImplementedError(self.type)
 
@@ -169,9 +166,7 @@ class LSTM(RecurrentLayer):
     gates = 4
     states = 2
 
-    def step(
-        self, gates: Array, mark: Array, state: tuple[Array, ...], weights: list[Array]
-    ) -> tuple[Array, tuple[Array, ...]]:
+    def step(self, gates: Array, mark: Array, state: State, weights: list[Array]) -> tuple[Array, State]:
         *doors, g = np.split(gates, 4, 1)
         i, f, o = map(sigmoid, doors)
         c = mark * f * state[1] + i * np.tanh(g)
@@ -193,8 +188,6 @@ class RNN(RecurrentLayer):
         d = self.params.num_output
         return (*super().weight_shapes(*bottoms), (d, d), (d,))
 
-    def step(
-        self, gates: Array, mark: Array, state: tuple[Array, ...], weights: list[Array]
-    ) -> tuple[Array, tuple[Array, ...]]:
+    def step(self, gates: Array, mark: Array, state: State, weights: list[Array]) -> tuple[Array, State]:
         h = np.tanh(gates)
         return np.tanh(h @ weights[0].T + weights[1]), (h,)

@@ -19,7 +19,7 @@ from ..util.suggest import did_you_mean
 from .constants import WHOLE, Constant, OnnxWeights, TrainedBlob
 from .draft import Draft
 from .expand import expanded
-from .fold import fold, foldable
+from .fold import OF_TWO, fold, foldable
 from .match import matched
 from .node import OnnxNode
 from .ops import operators
@@ -298,9 +298,7 @@ _WHOLE = {
 _CUT = {"Div", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"}
 # operators whose constants are sizes, which may depend on the batch; and those that repeat a single image
 _SIZED = {"Expand", "Reshape", "Resize"}
-_BROADCAST = {
-    "Add", "And", "Div", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "MatMul", "Mul", "Or", "Sub", "Where",
-}  # fmt: skip
+_BROADCAST = {*OF_TWO, "Div", "MatMul", "Where"}
 # operators that compute the same with codes as with numbers
 _ON_CODES = {*_MOVING, "DequantizeLinear", "MaxPool", "Pad", "Resize", "Shape"}
 

@@ -132,7 +132,7 @@ def _unary(function: Callable[[Array], Any]) -> Fold:
     return lambda _, x: np.asarray(function(x)).astype(x.dtype)
 
 
-_OF_TWO = {
+OF_TWO = {
     "Add": "add", "Sub": "subtract", "Mul": "multiply", "And": "logical_and", "Or": "logical_or", "Xor": "logical_xor",
     "Equal": "equal", "Greater": "greater", "GreaterOrEqual": "greater_equal", "Less": "less", "LessOrEqual": "less_equal",
 }  # fmt: skip
@@ -291,7 +291,7 @@ def _product(shape: Sequence[int]) -> int:
 
 
 _FOLDS: dict[str, Fold] = {
-    **{operator: _binary(_of_numpy(name)) for operator, name in _OF_TWO.items()},
+    **{operator: _binary(_of_numpy(name)) for operator, name in OF_TWO.items()},
     **{operator: _unary(_of_numpy(name)) for operator, name in _OF_ONE.items()},
     **{operator: _reduced(name) for operator, name in _REDUCTIONS.items()},
     **dict.fromkeys(("Cast", "CastLike"), _cast),
