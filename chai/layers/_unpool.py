@@ -103,7 +103,6 @@ class MaxUnpool(Layer):
         for i, (row, column) in enumerate(squares.places()):
 
             def blob(what: str, format: Format, place: int = i) -> str:
-                """Return the name of a blob for this place."""
                 return target.blob_between(top, f"{what} {place}", shape, format)
 
             pixels, equal = blob("pixels", target.formats[whole]), blob("equal", BIT)

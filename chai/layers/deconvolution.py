@@ -176,7 +176,6 @@ class Phase(NamedTuple):
 
     @property
     def window(self) -> Window:
-        """Return the window over the bottom."""
         return Window((self.rows.length, self.columns.length), (1, 1), (self.rows.pad, self.columns.pad))
 
     def of(self, task: Conv, stride: Pair) -> Conv:

@@ -68,7 +68,6 @@ class HeadLayer(DetectionLayer):
         return log(least / (1 - least)) - MARGIN if 0 < least < 1 else inf if least else -inf
 
     def _rows(self, image: int, candidates: tuple[Array, Array, Array]) -> Array:
-        """Return the rows of an image from its candidates."""
         corners, scores, labels = candidates
         number = np.isfinite(corners).all(0)
         best = np.argsort(-scores[number], kind="stable")[: self.params.top_k]

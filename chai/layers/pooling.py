@@ -64,7 +64,6 @@ class Pooling(Layer):
         chai_begin_inside: bool = False
 
     def window(self, shape: Shape) -> Window:
-        """Return the window over a map of this shape."""
         p = self.params
         if p.global_pooling:
             if p.kernel_size or p.kernel_h or p.kernel_w:

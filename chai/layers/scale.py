@@ -63,7 +63,6 @@ class BroadcastLayer(AffineLayer):
         return (self.operand(*bottoms),) * (int(len(bottoms) == 1) + addends)
 
     def operand(self, *bottoms: Shape) -> Shape:
-        """Return the shape of the second operand."""
         if len(bottoms) == 2:
             return bottoms[1]
         first = self.axis(self.params.axis, bottoms[0])

@@ -114,7 +114,6 @@ def _better_in_float(graph: Graph, layer: Layer, overlay: Overlay) -> str | None
 
 
 def segment_count(graph: Graph, engines: Mapping[str, str]) -> int:
-    """Return the number of segments on the overlay."""
     return sum(segment.engine == "fpga" for segment in _order(graph, engines))
 
 

@@ -134,7 +134,6 @@ def _count(part: WireField, size: int) -> int:
 
 
 def unchanged(array: Array) -> Array:
-    """Return the same numbers."""
     return array
 
 

@@ -33,7 +33,6 @@ class OnnxNode:
     # -- inputs
 
     def has(self, index: int) -> bool:
-        """Return whether an input is there."""
         return index < len(self.inputs) and bool(self.inputs[index])
 
     def input(self, index: int = 0) -> str:
@@ -43,17 +42,14 @@ class OnnxNode:
         return self.draft.live(self.inputs[index])
 
     def shape(self, index: int = 0) -> Shape:
-        """Return the shape of an input."""
         if not self.has(index):
             raise Refused(f"input {index} is missing")
         return self.draft.sizes(self.inputs[index])
 
     def shape_of(self, blob: str) -> Shape:
-        """Return the shape of a blob."""
         return self.draft.sizes(blob)
 
     def is_constant(self, index: int) -> bool:
-        """Return whether an input is a constant."""
         return self.has(index) and self.inputs[index] in self.draft.constants
 
     def constant(self, index: int, what: str) -> Array:
@@ -92,7 +88,6 @@ class OnnxNode:
         return constant
 
     def dtype(self, index: int) -> str:
-        """Return the type of an input's numbers."""
         constant = self.draft.constants.get(self.inputs[index]) if self.has(index) else None
         return "float32" if constant is None else constant.dtype
 

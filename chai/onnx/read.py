@@ -61,19 +61,15 @@ class Attributes:
         return Attributes(self._walk, self._store, [*self._parts.values(), *copies])
 
     def names(self) -> list[str]:
-        """Return the names of all attributes."""
         return list(self._parts)
 
     def integer(self, name: str, default: Any = None) -> Any:
-        """Return a whole number."""
         return self._one(name, "i", default)
 
     def number(self, name: str, default: Any = None) -> Any:
-        """Return a float."""
         return self._one(name, "f", default)
 
     def text(self, name: str, default: str = "") -> str:
-        """Return a text."""
         part = self._one(name, "s", None)
         return default if part is None else self._walk.text(part)
 

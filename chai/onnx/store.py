@@ -52,13 +52,11 @@ class ModelBytes:
             raise ParseError(f"this is {kind[0]}, expected an ONNX model", path=self.path, hint=kind[1])
 
     def read(self, offset: int, size: int) -> bytes:
-        """Return some bytes of the model."""
         if self._data is not None:
             return self._data[offset : offset + size]
         return self.piece(self.path, offset, size)
 
     def piece(self, path: str, offset: int, size: int) -> bytes:
-        """Return some bytes of a file."""
         with opened_file(path) as file:
             file.seek(offset)
             data = file.read(size)

@@ -52,7 +52,6 @@ class Message:
         return nodes[-1].value if nodes else default
 
     def has(self, name: str) -> bool:
-        """Return whether the field is set."""
         return name in self.values
 
     def error(self, text: str, field: str, index: int = 0, hint: str | None = None) -> ParseError:

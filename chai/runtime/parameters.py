@@ -132,7 +132,6 @@ class Parameters:
                     layer.blobs[i] = array if own.shape == array.shape else array.reshape(own.shape)
 
     def lend(self) -> LentParameters:
-        """Return the arrays by layer."""
         for layer in self.graph.layers:
             layer.changed()
             layer.lent = True

@@ -138,7 +138,6 @@ class Slot:
         self.sets[direct] = direct.program.wait_for(self.lease)
 
     def give_back(self, direct: Direct) -> None:
-        """Give the set of these steps back."""
         used = self.sets.pop(direct)
         used.lease = ()
         direct.program.given_back(used)

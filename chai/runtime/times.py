@@ -64,7 +64,6 @@ class RunTimes(NamedTuple):
     device_ms: Sequence[float | None] | None = None
 
     def steps(self) -> Iterator[StepTime]:
-        """Yield the steps with their times."""
         begins = accumulate(self.ms, initial=self.begin)
         device = self.device_ms or [None] * len(self.ms)
         for row, ms, begin, device_ms in zip(self.rows.steps, self.ms, begins, device):

@@ -332,7 +332,6 @@ class Speeds:
     measured: PerfInfo | None = None
 
     def add(self, sizes: tuple[Shape, ...], perf: PerfInfo) -> None:
-        """Record a pass on inputs of these sizes."""
         self.passes.setdefault(sizes, []).append(perf)
 
     @property

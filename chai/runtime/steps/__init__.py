@@ -56,7 +56,6 @@ class ChainMemory:
         self._free: list[Array] = []
 
     def take(self, chain: NativeChain) -> Array:
-        """Return memory for a chain."""
         try:
             memory = self._free.pop()
         except IndexError:  # passes in other threads have it
@@ -64,7 +63,6 @@ class ChainMemory:
         return memory if memory.nbytes >= chain.size else chain.memory()
 
     def put(self, memory: Array) -> None:
-        """Take memory back."""
         if memory.nbytes <= self._most:
             self._free.append(memory)
 

@@ -129,7 +129,6 @@ class Packing(_Conversion):
         return codes
 
     def _in_place(self, feed: Feed, target: DeviceBlob, slot: Slot) -> None:
-        """Write the codes into a device's memory."""
         from ...kernels.device_blobs import pack_into, store, unfold_into  # which some devices do without
 
         if self.unfold is not None:
