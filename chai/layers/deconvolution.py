@@ -117,7 +117,7 @@ class Deconvolution(WindowLayer):
         size, format = (height // stride[0], width // stride[1]), target.formats[top]
         parts = target.blob_between(top, "parts", (n, squares.total, *size), format)
         whole = cast("Conv", self._convolution(target, self.bottoms[0]))
-        work = [phase.of(whole, stride) for phase in each]
+        work = [phase.of(whole) for phase in each]
         fits = self.beyond(target.overlay, "conv", channels=squares.total) is None
         if len({task.merge_key() for task in work}) == 1 and whole.group == 1 and fits:
             gaps = [squares.apart - squares.channels] * (len(work) - 1) + [0]
@@ -152,14 +152,13 @@ class Deconvolution(WindowLayer):
 
 
 class Axis(NamedTuple):
-    """A phase along one axis: ``taps`` of the whole kernel from ``first``, of its own kernel from ``place``.
+    """A phase along one axis: ``taps`` of the whole kernel are at ``places`` of its own.
 
     Its own kernel has ``length`` taps, others than these are 0, and ``pad``: a window has the same padding on both sides.
     """
 
-    first: int
-    taps: int
-    place: int
+    taps: slice
+    places: slice
     length: int
     pad: int
 
@@ -178,20 +177,15 @@ class Phase(NamedTuple):
     def window(self) -> Window:
         return Window((self.rows.length, self.columns.length), (1, 1), (self.rows.pad, self.columns.pad))
 
-    def of(self, task: Conv, stride: Pair) -> Conv:
+    def of(self, task: Conv) -> Conv:
         """Return the convolution of this phase; ``task`` is that of the bottom with zeros between its pixels."""
         whole = np.asarray(task.weights)
         weights = np.zeros((*whole.shape[:2], self.rows.length, self.columns.length), whole.dtype)
-        rows, columns = (
-            slice(axis.first, axis.first + (axis.taps - 1) * step + 1, step) if axis.taps else slice(0)
-            for axis, step in zip(self, stride)
-        )
-        own = tuple(slice(axis.place, axis.place + axis.taps) for axis in self)
-        weights[:, :, own[0], own[1]] = whole[:, :, rows, columns]
+        taps = whole[:, :, self.rows.taps, self.columns.taps]
+        weights[:, :, self.rows.places, self.columns.places] = taps
         # a bias holds minus the zero point times the weights
         bias = task.bias + task.zero * (whole.sum((1, 2, 3), np.int64) - weights.sum((1, 2, 3), np.int64))
-        own_size = whole.shape[0] * whole.shape[1] * self.rows.taps * self.columns.taps
-        return replace(task, weights=weights, bias=bias, window=self.window, zero_weights=weights.size - own_size)
+        return replace(task, weights=weights, bias=bias, window=self.window, zero_weights=weights.size - taps.size)
 
 
 def phase_along(phase: int, stride: int, taps: int, pad: int, sizes: Pair) -> Axis:
@@ -202,8 +196,6 @@ def phase_along(phase: int, stride: int, taps: int, pad: int, sizes: Pair) -> Ax
     first = (pad - phase) % stride
     count = max(0, ceil_div(taps - first, stride))
     offset = (phase + first - pad) // stride if count else 0  # of the pixel that the first tap sees, from the top's
-    own = max(0, -offset)
     more = sizes[0] - sizes[1] + 1  # taps of a window without padding
-    while more + 2 * own < max(1, offset + own + count):
-        own += 1
-    return Axis(first, count, offset + own, more + 2 * own, own)
+    own = max(0, -offset, ceil_div(1 - more, 2), offset + count - more)  # the least padding for all taps
+    return Axis(slice(first, taps, stride), slice(offset + own, offset + own + count), more + 2 * own, own)

@@ -16,6 +16,7 @@ from ..plugins.registry import Registry
 from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
+from .codes import assign
 from .constants import WHOLE, Constant, OnnxWeights, TrainedBlob
 from .draft import Draft
 from .expand import expanded
@@ -144,7 +145,9 @@ class Converter:
         written = {top for layer in self.draft.graph.layers for top in layer.tops}
         named = {**{top: top for top in sorted(written)}, **self.draft.of_file}
         self.draft.graph.latest = {name: blob for name, blob in named.items() if blob in written}
-        self.draft.finish()
+        if self.draft.formats:
+            assign(self.draft.graph, self.draft.formats, self.draft.thresholds)
+            self.draft.graph.formats_in = "QuantizeLinear"
 
     # -- nodes
 

@@ -18,7 +18,7 @@ from ..graph.params import BlobShape
 from ..limits import limits
 from ..util.data.dataclass_io import problem
 from ..util.lazy_numpy import np
-from .codes import CodeSteps, DecodedTensor, assign
+from .codes import CodeSteps, DecodedTensor
 from .constants import FLOATS, Constant, TrainedBlob
 from .read import Model
 from .refusal import Refused
@@ -70,7 +70,7 @@ class Draft:
         self.formats: dict[str, Format] = {}
         self.several = {*several}
         self._encoded: dict[str, Format] = {}  # the first format of a blob's numbers, by the blob
-        self._thresholds: dict[str, tuple[float, ...]] = {}  # of weights, by layer
+        self.thresholds: dict[str, tuple[float, ...]] = {}  # of weights, by layer
 
     def shape(self, name: str) -> Shape:
         if name in self.constants:
@@ -170,7 +170,7 @@ class Draft:
         if not layer.source and layer.nonnegative([bottom in self.nonnegative for bottom in bottoms]):
             self.nonnegative.update(tops)
         if layer.weighted and blobs and isinstance(blobs[0].constant, DecodedTensor):
-            self._thresholds[layer.name] = _thresholds(blobs[0], blobs[0].constant)
+            self.thresholds[layer.name] = _thresholds(blobs[0], blobs[0].constant)
         self.graph.layers.append(layer)
         if len(self.graph.layers) > limits().layers:
             raise ModelError("too many layers: " + limits().exceeded("layers", len(self.graph.layers)))
@@ -206,12 +206,6 @@ class Draft:
                 self.blobs.pop(top, None)
         del self.graph.layers[count:]
         self._inferred = min(self._inferred, count)
-
-    def finish(self) -> None:
-        """Give the layers of a quantised file their formats."""
-        if self.formats:
-            assign(self.graph, self.formats, self._thresholds)
-            self.graph.formats_in = "QuantizeLinear"
 
 
 def _thresholds(blob: TrainedBlob, codes: DecodedTensor) -> tuple[float, ...]:

@@ -227,10 +227,8 @@ def _blob(walk: Walk, at: int, end: int) -> StoredBlob:
     if any(d < 0 for d in dims):
         raise walk.bad(f"a blob of shape {show(dims)}", at)
     if prod(dims) != blob.count:
-        raise walk.bad(
-            f"a blob of shape {show(dims)} needs {number_of(f'{prod(dims):,}', 'number')}, the file has {blob.count:,}",
-            at,
-        )
+        needed = number_of(f"{prod(dims):,}", "number")
+        raise walk.bad(f"a blob of shape {show(dims)} needs {needed}, the file has {blob.count:,}", at)
     return blob
 
 

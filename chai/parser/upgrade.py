@@ -168,14 +168,11 @@ def _input_layers(net: Message) -> list[Message]:
     if shapes and dims:
         raise net.source.error("input_shape and input_dim are both given", dims[0].start, dims[0].end)
     if shapes and len(shapes) not in (1, len(names)):
-        message, at = f"{number_of(len(names), 'input')} but {len(shapes)} input_shape", shapes[0]
-        raise net.source.error(message, at.start, at.end)
+        what = f"{number_of(len(names), 'input')} but {len(shapes)} input_shape"
+        raise net.source.error(what, shapes[0].start, shapes[0].end)
     if dims and len(dims) != 4 * len(names):
-        message, at = (
-            f"{4 * len(names)} input_dim expected for {number_of(len(names), 'input')}, found {len(dims)}",
-            dims[0],
-        )
-        raise net.source.error(message, at.start, at.end)
+        what = f"{4 * len(names)} input_dim expected for {number_of(len(names), 'input')}, found {len(dims)}"
+        raise net.source.error(what, dims[0].start, dims[0].end)
     taken = {v.value.get("name") for kind in ("layer", "layers") for v in net.values.get(kind, ())}
     own = "input" if "input" not in taken else "inputs"
     layer = Message("LayerParameter", net.source, names[0].start, names[-1].end)

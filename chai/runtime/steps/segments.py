@@ -50,8 +50,9 @@ class DeviceSegment(PreparedStep):
             whole = (perf_counter() - begin) * 1000
         else:
             runs, whole = self._run(use, codes)
-        for top, layer in use.tops:
-            self._expose(top, layer, codes)
+        for top, layer in use.tops:  # a view of its own for a part of a larger blob
+            if any(view.base in codes for view in bases(top, self.views)):  # hidden memory has none
+                dump(top, layer, self._of(top, codes).reshape(self.shapes[top]))
         device = [run.device for run in runs]
         if any(run.tasks is None for run in runs):
             known = [ms for ms in device if ms is not None]
@@ -75,11 +76,6 @@ class DeviceSegment(PreparedStep):
     def _of(self, blob: str, codes: dict[str, Array]) -> Array:
         """Return the codes of a blob, in the shape that the device has it in."""
         return codes_of(blob, codes, self.device_shapes, self.views)
-
-    def _expose(self, top: str, layer: str, codes: dict[str, Array]) -> None:
-        """Give a layer's top a view of its own if it is a part of a larger blob, and dump it if that is asked for."""
-        if any(view.base in codes for view in bases(top, self.views)):  # hidden memory has none
-            dump(top, layer, self._of(top, codes).reshape(self.shapes[top]))
 
     def check(self, task: Task, codes: dict[str, Array]) -> None:
         """Compare a Task's codes with its definition. Raises DeviceError with the first difference."""
