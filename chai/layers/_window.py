@@ -113,30 +113,23 @@ class WindowLayer(Layer):
         if self._measured is None or self._measured[0] is not self.params:
             (h, w), zeros, (before, after) = self.kernel, self._zeros(), self._sides
             pad = max(before[0], after[0]), max(before[1], after[1])
-            window = Window((h + sum(zeros[0]), w + sum(zeros[1])), self._stride, pad, self._dilation)
+            kernel = h + sum(zeros[0]), w + sum(zeros[1])
+            window = Window(kernel, self.pair("stride", 1), pad, self.pair("dilation", 1))
             self._measured = self.params, window, zeros
         return self._measured[1:]
 
     @property
     def kernel(self) -> Pair:
         """Return height and width of the trained kernel."""
-        return self._pair("kernel", None)
-
-    @property
-    def _stride(self) -> Pair:
-        return self._pair("stride", 1)
-
-    @property
-    def _dilation(self) -> Pair:
-        return self._pair("dilation", 1)
+        return self.pair("kernel", None)
 
     @property
     def _sides(self) -> tuple[Pair, Pair]:
-        return sides(self, self._pair("pad", 0))
+        return sides(self, self.pair("pad", 0))
 
     def _zeros(self) -> tuple[Pair, Pair]:
         zeros = []
-        for before, after, kernel, dilation in zip(*self._sides, self.kernel, self._dilation):
+        for before, after, kernel, dilation in zip(*self._sides, self.kernel, self.pair("dilation", 1)):
             more, most, pads = after - before, max(kernel, FEW) * dilation, f"paddings of {before} and {after}"
             if more % dilation:
                 raise self.wrong(f"{pads} with dilation {dilation}; they may differ by a multiple of it")
@@ -150,7 +143,7 @@ class WindowLayer(Layer):
         zeros = self._geometry[1]
         return weights if zeros == ((0, 0), (0, 0)) else np.pad(weights, ((0, 0), (0, 0), *zeros))
 
-    def _pair(self, what: str, default: Any) -> Pair:
+    def pair(self, what: str, default: Any) -> Pair:
         """Return height and width of the kernel, stride, pad or dilation. Raises ShapeError if it is not one or two values."""
         name = "kernel_size" if what == "kernel" else what
         values, h, w = getattr(self.params, name), *(getattr(self.params, f"{what}_{axis}", None) for axis in "hw")

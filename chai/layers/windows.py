@@ -34,7 +34,7 @@ class Im2col(WindowLayer):
     @property
     def _inside(self) -> Window:
         """Return the window over an image that is already padded, perhaps asymmetrically."""
-        return Window(self.kernel, self._stride, (0, 0), self._dilation)
+        return Window(self.kernel, self.pair("stride", 1), (0, 0), self.pair("dilation", 1))
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x, window = bottoms[0], self._inside

@@ -10,6 +10,8 @@ _KINDS = {
     "ReduceMean": "MEAN", "ReduceSum": "SUM", "ReduceProd": "PROD", "ReduceMax": "MAX", "ReduceMin": "MIN", "ReduceL1": "ASUM",
     "ReduceL2": "SUMSQ", "ReduceSumSquare": "SUMSQ", "ReduceLogSum": "SUM", "ReduceLogSumExp": "",  # log_sum_exp
 }  # fmt: skip
+# layers that compute a reduction over no axes, of each number by itself; others change none
+_ALONE = {"ReduceL1": "AbsVal", "ReduceL2": "AbsVal", "ReduceLogSum": "Log"}
 
 
 @operator(*_KINDS)
@@ -18,7 +20,12 @@ def reduce(node: OnnxNode) -> None:
     axes = node.integers("axes", 1)
     keep = bool(node.attributes.integer("keepdims", 1))
     if not axes and node.attributes.integer("noop_with_empty_axes", 0):
-        _without_axes(node)
+        if name == "ReduceSumSquare":
+            node.result("Power", node.input(), power=2.0)
+        elif name in _ALONE:
+            node.result(_ALONE[name], node.input())
+        else:
+            node.same(node.input())
         return
     along = sorted({node.axis(axis, rank) for axis in axes or range(rank)})
     if name == "ReduceMean" and rank == 4 and along == [2, 3]:
@@ -39,18 +46,6 @@ def reduce(node: OnnxNode) -> None:
     elif name == "ReduceLogSum":
         blob = node.part("Log", blob)
     node.reshaped(blob, top)
-
-
-def _without_axes(node: OnnxNode) -> None:
-    """Compute a reduction over no axes: each number by itself."""
-    if node.operator in ("ReduceL1", "ReduceL2"):
-        node.result("AbsVal", node.input())
-    elif node.operator == "ReduceSumSquare":
-        node.result("Power", node.input(), power=2.0)
-    elif node.operator == "ReduceLogSum":
-        node.result("Log", node.input())
-    else:
-        node.same(node.input())
 
 
 def log_sum_exp(node: OnnxNode, blob: str, along: list[int]) -> tuple[str, str, str]:
