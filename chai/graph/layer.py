@@ -220,8 +220,7 @@ class Layer:
         """
         if self.whole_batch or self.constant or not bottoms:
             return self.whole_batch
-        firsts = {bottom[:1] for bottom in bottoms}
-        return any(top[:1] not in firsts for top in self.shapes(*bottoms))
+        return not {top[:1] for top in self.shapes(*bottoms)} <= {bottom[:1] for bottom in bottoms}
 
     def output_kind(self, top: Shape) -> OutputKind | None:
         """Return what a network output of this shape holds; None if it is none of the three.
@@ -230,12 +229,11 @@ class Layer:
         boxes   rows of 7 numbers: image, class, score, and left, top, right, bottom relative to the input's size
         map     (N, C, H, W), numbers per pixel
         """
-        each = top[1:]
         if self.dynamic:
             return None
         if len(top) == 4 and count(top[2:]) > 1:
             return "map"
-        return "scores" if count(each) == max(each, default=0) > 1 else None
+        return "scores" if count(top[1:]) == max(top[1:], default=0) > 1 else None
 
     def resumed(
         self, bottoms: Sequence[Array], state: tuple[Array, ...] | None = None
