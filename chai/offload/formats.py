@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError
@@ -105,8 +106,12 @@ def _shared(graph: Graph, host: Collection[str], joins: Callable[[Layer], bool])
 
 
 def given(graph: Graph) -> bool:
-    """Return whether the network has formats: a precision_param on a layer that an overlay computes."""
-    return any(layer.precision is not None and layer.engine != "custom" for layer in graph.layers)
+    """Return whether the network has formats: a precision_param on a layer that an overlay computes.
+
+    Widths alone are none, as in the quantization_param of Intel's Caffe, which has scales in place of fraction lengths.
+    """
+    stated = (layer.precision for layer in graph.layers if layer.precision is not None and layer.engine != "custom")
+    return any(replace(p, bw_layer_in=None, bw_layer_out=None, bw_params=None) != Precision() for p in stated)
 
 
 def from_precision(graph: Graph, unsigned: Collection[str] = ()) -> dict[str, Format]:
@@ -152,6 +157,8 @@ def from_precision(graph: Graph, unsigned: Collection[str] = ()) -> dict[str, Fo
 def brought(plan: Plan) -> dict[str, Format] | None:
     """Return the formats of all blobs of a Plan's network that it brings; None if it brings none."""
     if not given(plan.graph):
+        for layer in plan.graph.layers:
+            _precision(layer, "out")  # refuses widths that no format has
         return None
     return from_precision(plan.graph, unsigned_blobs(plan.graph, plan.overlay, plan.partition.reasons))
 

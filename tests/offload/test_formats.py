@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import chai
+from chai.errors import ModelError
 from chai.fixed import Format
 from chai.offload.formats import calibrated, from_precision, given as brings_formats
 from chai.passes.rewrite import rewrite
@@ -253,6 +254,22 @@ def test_without_a_layer_before_the_default_holds(
     formats = from_precision(make(tmp_path, f"a Convolution data -> a : {CONV} {fields}"))
     assert formats == {"data": default, "a": default}
     assert len(warnings(caplog)) == 1 and " a;" in warnings(caplog)[0]
+
+
+def test_widths_alone_are_no_formats(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Intel's Caffe has scales in place of fraction lengths: its networks are measured, as those without any format."""
+    lines = f"a Convolution data -> a : {CONV} {precision(bw_layer_in=8, bw_layer_out=8, bw_params=8)}"
+    image = np.linspace(-500, 700, np.prod(SHAPE), dtype=np.float32).reshape(SHAPE)
+    exact, fixed = (network(tmp_path, lines, device=device).forward(image)["a"] for device in ("float", "emulator"))
+    assert not any("no complete precision_param" in text for text in warnings(caplog))
+    assert np.abs(fixed - exact).max() < 0.03 * np.abs(exact).max()
+
+
+@pytest.mark.parametrize("bits", [4, 16])
+def test_other_widths_alone_are_refused(tmp_path: Path, bits: int) -> None:
+    net = network(tmp_path, f"a Convolution data -> a : {CONV} {precision(bw_params=bits)}", device="emulator")
+    with pytest.raises(ModelError, match=f"None and {bits} bits; expected 8 or 6"):
+        net.forward(np.ones(SHAPE))
 
 
 def test_the_warning_names_each_layer_once_per_load(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
