@@ -66,11 +66,11 @@ class AffineLayer(Layer):
 class BatchNorm(AffineLayer):
     """Blobs: sum of means (C,), sum of variances (C,), and their common divisor (1,). A divisor of 0 makes both 0.
 
-    With use_global_stats: false the batch's own mean and variance are used instead.
+    With use_global_stats: false the batch's own mean and variance are used instead. NVCaffe's scale_bias, or a filler, adds two
+    blobs (C,): a factor, by which the result is multiplied, and an addend.
     """
 
     new_tops = rectifies = True
-    bias_blob = 0
 
     class Params(MessageFields):
         """use_global_stats defaults to true at TEST.
@@ -81,6 +81,19 @@ class BatchNorm(AffineLayer):
         use_global_stats: bool | None = None
         eps: float = within(0, 1e30, 1e-5)
         add_eps_before_sqrt: bool = True
+        scale_bias: bool = False
+        scale_filler: Filler | None = nested(Filler)
+        bias_filler: Filler | None = nested(Filler)
+
+    @property
+    def scaled(self) -> bool:
+        """Return whether it has a factor and an addend."""
+        p = self.params
+        return p.scale_bias or p.scale_filler is not None or p.bias_filler is not None
+
+    @property
+    def bias_blob(self) -> int:
+        return 4 if self.scaled else 0
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         if not bottoms[0]:
@@ -89,14 +102,15 @@ class BatchNorm(AffineLayer):
 
     def weight_shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         channels = bottoms[0][1] if len(bottoms[0]) > 1 else 1
-        return (channels,), (channels,), (1,)
+        return (channels,), (channels,), (1,), *((channels,),) * (2 * self.scaled)
 
     def fillers(self) -> tuple[Filler | None, ...]:
-        return None, Filler(value=1.0), Filler(value=1.0)
+        p, one = self.params, Filler(value=1.0)
+        return None, one, one, *((p.scale_filler or one, p.bias_filler) if self.scaled else ())
 
     def statistics(self) -> tuple[Array, Array]:
         """Return mean and variance per channel, float32 (C,)."""
-        total, squares, divisor = self.blobs
+        total, squares, divisor = self.blobs[:3]
         factor = np.float32(0 if divisor[0] == 0 else 1 / divisor[0])
         return total * factor, squares * factor
 
@@ -109,41 +123,50 @@ class BatchNorm(AffineLayer):
             return None
         mean, variance = (v.astype(np.float64) for v in self.statistics())
         factor = 1 / self._deviation(variance, self.params.eps)
-        return factor, -mean * factor
+        if not self.scaled:
+            return factor, -mean * factor
+        factor = factor * self.blobs[3]
+        return factor, self.blobs[4] - mean * factor
 
     def quotients(self) -> tuple[Array, Array]:
         """Return ``statistics`` by division, as CHaiDNN computes them."""
-        total, squares, divisor = self.blobs
+        total, squares, divisor = self.blobs[:3]
         return (total / divisor, squares / divisor) if divisor[0] else (np.zeros_like(total), np.zeros_like(squares))
 
     def centred(self) -> Centred:
         mean, variance = self.quotients()
         factor = np.float32(1) / self._deviation(variance, np.float32(self.params.eps))
-        return Centred(mean, factor, np.zeros_like(mean))
+        return Centred(mean, factor * self.blobs[3], self.blobs[4]) if self.scaled else Centred(mean, factor, 0 * mean)
 
     def mixes_images(self, bottoms: tuple[Shape, ...]) -> bool:
         return self.params.use_global_stats is False
 
     def bias_change(self, moved: Array) -> Array:
-        """Return the change of the stored mean, which is multiplied by the third blob and subtracted."""
+        """Return the change of the addend, else of the stored mean, which is multiplied by the third blob and subtracted."""
+        if self.scaled:
+            return moved
         affine = self.affine()
         assert affine is not None
         return -moved / affine[0] * float(self.blobs[2].reshape(-1)[0])
 
     def native(self, bottoms: tuple[Shape, ...], rectified: bool) -> NativeLayer | None:
         p = self.params
-        if p.use_global_stats is False or not p.add_eps_before_sqrt or len(bottoms[0]) < 2:
+        if p.use_global_stats is False or not p.add_eps_before_sqrt or len(bottoms[0]) < 2 or self.scaled:
             return None
         return kernels.floats.batch_norm(bottoms[0], self.blobs, p.eps, rectified)
 
     def forward(self, *bottoms: Array) -> tuple[Array, ...]:
         x = bottoms[0]
+        lead = (-1, *(1,) * (x.ndim - 2))
         if self.params.use_global_stats is False:
             mean, variance = of_batch(x)
         else:
-            mean, variance = (each.reshape(-1, *(1,) * (x.ndim - 2)) for each in self.statistics())
+            mean, variance = (each.reshape(lead) for each in self.statistics())
         y = x - mean
         y *= 1 / self._deviation(variance, np.float32(self.params.eps))
+        if self.scaled:
+            y *= self.blobs[3].reshape(lead)
+            y += self.blobs[4].reshape(lead)
         return (y,)
 
 

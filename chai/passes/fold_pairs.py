@@ -23,14 +23,16 @@ def fold_pairs(graph: Graph) -> Graph:
 
 
 def _paired(first: Layer, second: Layer) -> BN | None:
-    if not isinstance(first, BatchNorm) or not isinstance(second, Scale) or second.params.axis < 0:
+    if not isinstance(first, BatchNorm) or first.scaled or not isinstance(second, Scale) or second.params.axis < 0:
         return None  # axis -3 are the channels of four axes alone
     return None if first.affine() is None or second.affine() is None else _pair(first, second)
 
 
 def centred_pair(first: Layer, second: Layer) -> Centred | None:
     """Return what two layers compute together, as CHaiDNN's tables have it; None if they are not a BatchNorm and a Scale."""
-    return _pair(first, second).centred() if isinstance(first, BatchNorm) and isinstance(second, Scale) else None
+    if not isinstance(first, BatchNorm) or first.scaled or not isinstance(second, Scale):
+        return None
+    return _pair(first, second).centred()
 
 
 def _pair(first: BatchNorm, second: Scale) -> BN:

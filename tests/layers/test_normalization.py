@@ -41,6 +41,39 @@ def test_batch_norm_of_the_batch_itself(run: Run, stated: bool) -> None:
     close(y, ref.batch_norm(X, means, variances, 3 if stated else 1, 0.01))
 
 
+FACTOR, ADDEND = np.array([2.0, -0.5, 0.25], np.float32), np.array([-1.0, 0.0, 3.0], np.float32)
+
+
+@pytest.mark.parametrize("text", ["scale_bias: true", "scale_filler { value: 2 }", "bias_filler { value: 3 }"])
+@pytest.mark.parametrize("stated", [True, False])
+def test_batch_norm_of_nvcaffe(run: Run, text: str, stated: bool) -> None:
+    """It has the factor and the addend of a Scale."""
+    weights = (MEAN, VARIANCE, np.ones(1, np.float32), FACTOR, ADDEND)
+    text = f"batch_norm_param {{ use_global_stats: {str(stated).lower()} eps: 0.01 {text} }}"
+    (y,) = run("BatchNorm", text, X, weights=weights)
+    means, variances = (MEAN, VARIANCE) if stated else ref.batch_statistics(X)
+    normal = ref.batch_norm(X, means, variances, 1, 0.01)
+    close(y, normal * FACTOR[:, None, None] + ADDEND[:, None, None])
+
+
+def test_fillers_of_nvcaffe(tmp_path: Path) -> None:
+    text = "batch_norm_param { scale_bias: true bias_filler { value: 3 } }"
+    stored = [b.ravel().tolist() for b in build(tmp_path, "BatchNorm", text, [X.shape]).params["probe"]]
+    assert stored[2:] == [[1.0], [1.0] * 3, [3.0] * 3]
+
+
+@pytest.mark.parametrize("bottom", [(2, 3, 5, 7), (2, 3)])
+def test_a_tuned_bias_of_nvcaffe_moves_the_result(tmp_path: Path, bottom: tuple[int, ...]) -> None:
+    """As the quantiser changes it: by what the result is to change."""
+    layer = build(tmp_path, "BatchNorm", "batch_norm_param { scale_bias: true }", [bottom]).graph.layer("probe")
+    layer.blobs = [MEAN, VARIANCE, np.array([4], np.float32), FACTOR, ADDEND]
+    x, moved = numbers(*bottom, seed=1), np.array([0.5, -1.0, 2.0], np.float32)
+    before = layer.forward(x)[0]
+    assert layer.bias_blob is not None
+    layer.blobs[layer.bias_blob] = layer.blobs[layer.bias_blob] + layer.bias_change(moved)
+    close(layer.forward(x)[0], before + moved.reshape(-1, *(1,) * (len(bottom) - 2)))
+
+
 @pytest.mark.parametrize(
     ("size", "alpha", "beta", "k"), [(3, 0.7, 0.75, 1), (5, 2, 0.5, 2.5), (1, 1, 0.75, 2), (9, 1, 1, 1)]
 )

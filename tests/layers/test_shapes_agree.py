@@ -156,6 +156,7 @@ EXAMPLES: dict[str, list[tuple[str, list[Shape], int]]] = {
     ],
     "ArgMax": [("", [(2, 3)], 1), *((f"argmax_param {{ axis: {a} top_k: 2 }}", [(2, 3)], 1) for a in (-1, 0))],
     "BatchNorm": [
+        ("batch_norm_param { scale_bias: true }", [(2, 3, 5)], 1),
         ("", [(2, 3, 5)], 1),
         ("batch_norm_param { use_global_stats: false }", [(2, 3, 5)], 1),
     ],

@@ -62,10 +62,12 @@ def train(graph: Graph) -> None:
     for index, layer in enumerate(graph.layers):
         draw = np.random.default_rng([1, index])
         if isinstance(layer, BatchNorm):
-            mean, variance, divisor = layer.blobs
+            mean, variance, divisor, *factor_and_addend = layer.blobs
             divisor[...] = 3
             mean[...] = 3 * draw.uniform(-1, 1, mean.shape)
             variance[...] = 3 * draw.uniform(0.5, 2, variance.shape)
+            for blob in factor_and_addend:
+                blob[...] = draw.uniform(0.5, 1.5, blob.shape)
         else:
             for i, blob in enumerate(layer.blobs):
                 if blob.ndim == 1 or isinstance(layer, BN):

@@ -53,11 +53,12 @@ def test_convolution_batchnorm_scale(tmp_path: Path, tops: str, type: str, field
     ("line", "count"),
     [
         (f"one BatchNorm c -> c : {GLOBAL}", 1),
+        ("one BatchNorm c -> c : batch_norm_param { scale_bias: true }", 1),  # NVCaffe's
         ("one BatchNorm c -> c", 1),  # at TEST the stored statistics are used
         ("one Scale c -> c", 1),
         (f"one Scale c -> t : {AFFINE}\ntwo Scale t -> c2\nthree BatchNorm c2 -> c3 : {GLOBAL}", 3),
     ],
-    ids=["BatchNorm", "BatchNorm by phase", "Scale", "three"],
+    ids=["BatchNorm", "BatchNorm of NVCaffe", "BatchNorm by phase", "Scale", "three"],
 )
 def test_chains_of_any_length_up_to_the_output(tmp_path: Path, line: str, count: int) -> None:
     graph = make(tmp_path, f"conv Convolution data -> c : {CONV}\n{line}")

@@ -185,6 +185,9 @@ LayerParameter.user_defined_layer        999 optional bool false
 BatchNormParameter.use_global_stats        1 optional bool
 BatchNormParameter.moving_average_fraction 2 optional float 0.999
 BatchNormParameter.eps                     3 optional float 1e-5
+BatchNormParameter.scale_filler            5 optional FillerParameter
+BatchNormParameter.bias_filler             6 optional FillerParameter
+BatchNormParameter.scale_bias              7 optional bool false
 ClipParameter.min                          1 optional float
 ClipParameter.max                          2 optional float
 ConcatParameter.concat_dim                 1 optional uint32 1
