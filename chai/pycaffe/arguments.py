@@ -21,7 +21,7 @@ def order_of(what: str, order: Sequence[int], places: str, count: int) -> tuple[
     raise UsageError(f"{what} {order}: expected the {places} 0 to {count - 1} in some order", hint="e.g. (2, 0, 1)")
 
 
-def size_of(what: str, dims: Sequence[int]) -> tuple[int, int]:
+def size_of(what: str, dims: Sequence[int] | Array) -> tuple[int, int]:
     """Return a height and width as whole numbers. Raises UsageError for anything else."""
     with suppress(TypeError, ValueError):  # for what is no sequence of numbers
         height, width = map(int, dims)

@@ -52,7 +52,7 @@ class Classifier(Net):
     ) -> None:
         super().__init__(model_file, TEST, weights=pretrained_file, **options)
         self.transformer = transformer(self, mean, input_scale, raw_scale, channel_swap)
-        self.crop_dims = self.blobs[self.inputs[0]].shape[2:]
+        self.crop_dims = np.array(self.blobs[self.inputs[0]].shape[2:])
         self.image_dims = self.crop_dims if image_dims is None else size_of("image_dims", image_dims)
 
     def predict(self, inputs: Sequence[Array], oversample: bool = True) -> Array:

@@ -194,7 +194,7 @@ def resize(image: Array, output_shape: Sequence[int], order: int = 1, preserve_r
     return resized if dims[2:] or pixels.ndim == 3 else resized[..., 0]
 
 
-def resize_image(im: Array, new_dims: Sequence[int], interp_order: int = 1) -> Array:
+def resize_image(im: Array, new_dims: Sequence[int] | Array, interp_order: int = 1) -> Array:
     """Resize an image (H, W, K) to (height, width), bilinear, float32; always returns a copy.
 
     scikit-image before 0.15, which pycaffe was written for, gives the same except in the outermost half pixel of an
@@ -209,7 +209,7 @@ def resize_image(im: Array, new_dims: Sequence[int], interp_order: int = 1) -> A
     return np.array(interpolate(image, size))
 
 
-def oversample(images: Sequence[Array], crop_dims: Sequence[int]) -> Array:
+def oversample(images: Sequence[Array], crop_dims: Sequence[int] | Array) -> Array:
     """Return ten crops (10 N, h, w, K) of N images of one size: four corners and centre, then the same five mirrored."""
     images, (height, width) = pictures("oversample", images), size_of("oversample", crop_dims)
     if not images:

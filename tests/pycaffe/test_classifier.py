@@ -63,7 +63,8 @@ def test_the_mean_over_ten_crops(echo: Path) -> None:
 
 def test_without_image_dims_images_take_the_nets_size(echo: Path) -> None:
     net = caffe.Classifier(str(echo), None)
-    assert (net.image_dims, net.crop_dims) == ((2, 5), (2, 5))
+    assert (list(net.image_dims), list(net.crop_dims)) == ([2, 5], [2, 5])
+    assert [*(net.crop_dims / 2.0), *(np.array(net.image_dims) / 2.0)] == [1, 2.5] * 2  # as programs that cut crops do
     image = RNG.random((2, 5, 3)).astype(np.float32)
     assert np.array_equal(net.predict([image], oversample=False)[0], image.transpose(2, 0, 1).ravel())
     mirrored = (image + image[:, ::-1]) / 2
