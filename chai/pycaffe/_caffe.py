@@ -8,6 +8,7 @@ from .. import layers as _types
 from ..errors import UsageError
 from ..plugins.python.blob import BlobVec as BlobVec
 from ..plugins.python.caffe import Layer as Layer
+from .arguments import missing
 from .blob import Blob as Blob
 from .mode import (
     init_log as init_log,
@@ -43,4 +44,4 @@ def __getattr__(name: str) -> Any:
             raise UsageError(f"{name}: chai runs networks, it does not train them")
 
         return call
-    raise AttributeError(f"chai.pycaffe has no attribute {name!r}")
+    raise missing("pycaffe", name)

@@ -1,4 +1,7 @@
-"""Arguments of calls, checked: each function returns what a call works with, or raises UsageError."""
+"""Arguments of calls, checked: each function returns what a call works with, or raises UsageError.
+
+And names that pycaffe had until 2015, for a hint what took their place.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,18 @@ from typing import Any
 from ..blob import Array
 from ..errors import UsageError
 from ..runtime.batches import numbers
+
+_TRANSFORMER = "caffe.io.Transformer has it; a Classifier's is net.transformer"
+_NAMES = {
+    "set_phase_test": "the phase is an argument: caffe.Net(network, weights, caffe.TEST)",
+    "set_phase_train": "the phase is an argument: caffe.Net(network, weights, caffe.TRAIN)",
+    "set_mode_cpu": "caffe.set_mode_cpu()",
+    "set_mode_gpu": "caffe.set_mode_gpu()",
+    "set_device": "caffe.set_device(0)",
+    **dict.fromkeys(("set_mean", "set_raw_scale", "set_input_scale", "set_channel_swap"), _TRANSFORMER),
+    **dict.fromkeys(("preprocess", "deprocess"), _TRANSFORMER),
+}
+OPTIONS = {"gpu": "caffe.set_mode_gpu()", "mean_file": "mean=numpy.load(mean_file)"}
 
 
 def order_of(what: str, order: Sequence[int], places: str, count: int) -> tuple[int, ...]:
@@ -54,3 +69,14 @@ def edges_of(window: Any) -> tuple[int, int, int, int]:
         top, left, bottom, right = map(int, window)
         return top, left, bottom, right
     raise UsageError(f"window {window}: expected (ymin, xmin, ymax, xmax) in pixels")
+
+
+class Renamed(UsageError, AttributeError):
+    """A name that Caffe has no more."""
+
+
+def missing(owner: str, name: str) -> AttributeError:
+    """Return the error for a name that a module or a net does not have."""
+    if name in _NAMES:
+        return Renamed(f"{owner} has no {name} since 2015", hint=_NAMES[name])
+    return AttributeError(f"{owner} has no attribute {name!r}")

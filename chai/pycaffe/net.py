@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from time import perf_counter
-from typing import Any, ClassVar, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 from weakref import WeakSet
 
 from .. import net as chai_net
@@ -34,6 +34,7 @@ from ..runtime.times import StepTime
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import hdf5
+from .arguments import OPTIONS, missing
 from .blob import Blob, NamedBlobs
 from .losses import with_losses
 from .mode import device_name
@@ -88,10 +89,9 @@ class Net(Numbering):
             weights, phase, level = phase, TEST if level is None else level, 0
         if not isinstance(phase, (int, np.integer)) or phase not in (TRAIN, TEST):
             raise UsageError(f"phase {phase!r}: expected caffe.TEST or caffe.TRAIN")
-        for name in options.keys() & {"prototxt", "caffemodel", "keep"}:
-            raise UsageError(
-                f"Net has no option {name!r}", hint="Net(network_file, phase, weights=...) keeps all blobs"
-            )
+        for name in options.keys() & {"prototxt", "caffemodel", "keep", *OPTIONS}:
+            hint = OPTIONS.get(name, "Net(network_file, phase, weights=...) keeps all blobs")
+            raise UsageError(f"Net has no option {name!r}", hint=hint)
         options = {"phase": PHASES[phase], "level": level or 0, "stages": stages or (), **options}
         stored = None if str(weights).endswith(".h5") else weights
         named = options.get("custom") or ()
@@ -295,6 +295,11 @@ class Net(Numbering):
                 raise ModelError(f"layer {name!r}: its parameters are {stored} in {path}, expected {mine}", layer=name)
             for blob, array in zip(blobs, arrays):
                 blob.data[...] = array
+
+    if not TYPE_CHECKING:  # it has no attributes of any name
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise missing("a net of pycaffe", name)
 
     def __repr__(self) -> str:
         return repr(self.net).replace("<chai.Net", "<chai.pycaffe.Net")

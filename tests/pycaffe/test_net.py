@@ -600,6 +600,24 @@ def test_training_is_refused_in_words(steps: caffe.Net) -> None:
             getattr(caffe, name)("solver.prototxt")
 
 
+def test_names_of_before_2015_say_what_took_their_place(steps: caffe.Net) -> None:
+    for owner, name, hint in (
+        (steps, "set_phase_test", r"caffe\.Net\(network, weights, caffe\.TEST\)"),
+        (caffe, "set_phase_train", r"caffe\.Net\(network, weights, caffe\.TRAIN\)"),
+        (steps, "set_mode_gpu", r"caffe\.set_mode_gpu\(\)"),
+        (steps, "set_channel_swap", r"net\.transformer"),
+        (steps, "preprocess", r"caffe\.io\.Transformer"),
+    ):
+        assert not hasattr(owner, name)
+        with pytest.raises(chai.UsageError, match=f"has no {name} since 2015 .hint: .*{hint}"):
+            getattr(owner, name)("data", 255)
+    for option, hint in (("gpu", "caffe.set_mode_gpu"), ("mean_file", "mean=numpy.load")):
+        with pytest.raises(chai.UsageError, match=f"Net has no option '{option}' .hint: {hint}"):
+            caffe.Classifier("digits", None, **{option: True})
+    with pytest.raises(AttributeError, match="has no attribute 'no_name'"):
+        _ = steps.no_name
+
+
 def test_names_that_are_not_there() -> None:
     with pytest.raises(AttributeError, match="'nonsense'"):
         caffe.nonsense  # noqa: B018
