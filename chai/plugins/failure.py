@@ -161,7 +161,7 @@ def _reason(where: RunningLayer, error: BaseException) -> tuple[str, str | None]
         return "it assigns to a field of x; compiled code can only read them", "write into x.out_ptrs or x.top"
     if "Cannot modify readonly array" in text:
         return "it writes into an input or a parameter; these are read-only", "write into x.out_ptrs or x.top"
-    if "assignment destination is read-only" in text:
+    if re.search("(assignment destination|output array) is read-only", text):  # x[...] = y; x += y
         return _first(text), "inputs and parameters are read-only: write into the tops, or into a copy"
     if re.search(r"^it replaces x\.|'tuple' object does not support item assignment|setitem\((Uni)?Tuple\(", text):
         return _first(text), "write into the array: x.top[0][...] = values; or return them"

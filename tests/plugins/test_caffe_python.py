@@ -449,6 +449,13 @@ def test_an_error_where_forward_is_inherited_names_the_file_that_raised(tmp_path
         ("self.factor * ", "xrange(3) * ", 14, "name 'xrange' is not defined", "code for Python 2"),
         ("self.factor * ", "np.float(3) * ", 14, "has no attribute 'float'", "write float"),
         ("top[0].data[...] =", "bottom[0].data[...] =", 14, "read-only", "write into the tops, or into a copy"),
+        (
+            "top[0].data[...] =",
+            "ims = bottom[0].data; ims +=",
+            14,
+            "output array",
+            "write into the tops, or into a copy",
+        ),
     ],
 )
 def test_what_it_raises_is_named_with_layer_file_and_line(
