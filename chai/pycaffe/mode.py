@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 from .. import devices
@@ -38,13 +39,19 @@ def set_random_seed(seed: int) -> None:
 
 
 def set_mode_gpu() -> None:
-    """Log a warning that there is no GPU mode, and change nothing."""
-    _logger.warning("chai has no GPU mode: networks run on device %s", device_name())
+    """Log a warning that there is no GPU mode, once, and change nothing."""
+    _warn(f"chai has no GPU mode: networks run on device {device_name()}")
 
 
 def set_device(number: int) -> None:
-    """Log a warning that the GPU number is ignored."""
-    _logger.warning("chai has no GPU %s: networks run on device %s", number, device_name())
+    """Log a warning that the GPU number is ignored, once for each number."""
+    _warn(f"chai has no GPU {number}: networks run on device {device_name()}")
+
+
+@cache
+def _warn(text: str) -> None:
+    """Log a warning, once: programs set the mode before each image, as it belongs to a thread in Caffe."""
+    _logger.warning("%s", text)
 
 
 def init_log(level: int = 0, stderr: bool = False) -> None:
