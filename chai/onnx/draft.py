@@ -41,6 +41,7 @@ class Draft:
     ``nonnegative``  blobs that cannot be negative
     ``one_batch``  whether the node that is added now is right for this batch alone
     ``twofold``    constants that are computed from shapes of blobs, as they are for a batch twice as large
+    ``batches``    that which the file states, and that which it is read for
     ``several``    blobs of whose numbers codes of several formats are made, as far as that is known
     """
 
@@ -62,6 +63,7 @@ class Draft:
         self._spare = limits().folded_numbers + model.size // 4
         self.nonnegative: set[str] = set()
         self.one_batch = False
+        self.batches = 1, 1
         self.twofold: dict[str, Constant] = {}
         self.whole: set[str] = set()
         self.integers: set[str] = set()

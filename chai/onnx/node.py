@@ -155,8 +155,11 @@ class OnnxNode:
         if not final and alike(dims, before):
             return blob
         free = [i for i, size in enumerate(dims) if counts_images(size)]
-        if not free and dims and counts_images(before[:1]) and (dims[0] == before[0] or not {0, -1} & {*dims}):
-            free, dims[0] = [0], before[0] if dims[0] == before[0] else prod(before)
+        if not free and dims and counts_images(before[:1]):
+            stated, read = self.draft.batches
+            own = dims[0] == before[0] or dims[0] * read == int(before[0]) * stated
+            if own or not {0, -1} & {*dims}:
+                free, dims[0] = [0], before[0] if own else prod(before)
         for i in free:
             if alike(before[i : i + 1], dims[i : i + 1]):
                 dims[i] = 0

@@ -104,6 +104,22 @@ def test_every_batch(case: str) -> None:
                 np.testing.assert_allclose(y, expected[batch], rtol=1e-5, atol=1e-5, err_msg=f"{read}, {batch}")
 
 
+@pytest.mark.parametrize("file", [1, 2])
+def test_the_batch_of_a_file_that_states_one(file: int) -> None:
+    """It is the first of constant sizes, whichever the file is read for; a first size of another number is none."""
+    constants = {"row": np.array([file, -1]), "maps": np.array([file, 3, 35]), "columns": np.array([105, -1])}
+    nodes = [node("Reshape", ["x", name], [name + "/"]) for name in constants]
+    model_of_one = model(nodes, {"x": (file, 3, 5, 7)}, [f"{name}/" for name in constants], constants)
+    for read in (1, 2, 4, 6):
+        with chai.Net(model_of_one, device="float", shapes={"x": (read, 3, 5, 7)}) as net:
+            for batch in (2, read):
+                x = numbers(batch, 3, 5, 7)
+                row, maps, columns = net.forward(x=x).values()
+                np.testing.assert_array_equal(row, x.reshape(batch, -1))
+                np.testing.assert_array_equal(maps, x.reshape(batch, 3, 35))
+                np.testing.assert_array_equal(columns, x.reshape(105, -1))
+
+
 @pytest.mark.parametrize("case", COUNTED)
 def test_one_batch(case: str) -> None:
     for read, batch in ((1, 2), (2, 1), (2, 4), (3, 6), (4, 3)):
