@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from math import prod
 
-from ...graph.params import BlobShape
 from ...text import number_of
 from ...util.lazy_numpy import np
 from ..node import OnnxNode
@@ -121,8 +120,7 @@ def softmax(node: OnnxNode) -> None:
         sums = node.part("Power", node.reshaped(total, ones, final=False), scale=-1.0)
         node.result("Permute", node.part("Add", shifted, sums), order=tuple(order.index(a) for a in range(len(shape))))
     elif flat:
-        size = (-1, prod(shape[axis:])) if axis else (1, -1)  # at axis 0 all images are one row
-        rows = node.part("Reshape", blob, shape=BlobShape(size))
-        node.result("Reshape", node.part("Softmax", rows, axis=1), shape=BlobShape((-1, *shape[1:])))
+        rows = node.reshaped(blob, (prod(shape[:axis]), prod(shape[axis:])), final=False)
+        node.reshaped(node.part("Softmax", rows, axis=1), shape)
     else:
         node.result("Softmax", blob, axis=axis)
