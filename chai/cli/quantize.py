@@ -127,7 +127,7 @@ def _formats(parser: argparse.ArgumentParser) -> None:
         group,
         "--budget PERCENT",
         "share of the multiply-accumulates that mixed may give 8 bits, 0 to 100 (default: 10)",
-        type=_percent,
+        type=lambda text: options.number("a percentage, 0 to 100", 0, 100, text.removesuffix("%")) / 100,
     )
     options.flag(group, "scheme")
     option(
@@ -301,10 +301,6 @@ def _save_page(args: argparse.Namespace, outcome: Verdict, content: Quantize) ->
     verdict = [*outcome.sentences(), worst.sentence(outcome.check)]
     body = reports.body(verdict, worst.below(outcome.check), worst.chart(outcome.check), outcome.table())
     worst.save_page(args.html, f"chai quantize: {outcome.check.network}", facts, body, content)
-
-
-def _percent(text: str) -> float:
-    return options.number("a percentage, 0 to 100", 0, 100, text.removesuffix("%")) / 100
 
 
 def _bits(text: str) -> Widths:

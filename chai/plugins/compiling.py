@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,8 @@ from .xchange import COMPILED, VARYING, of_call
 
 log = logger("chai.custom")
 FOLDERS = 200  # number of cache folders that are kept, the last used ones
+DISPATCHERS = 256  # number of them that are kept in memory
+_dispatchers: dict[tuple[Any, str], Any] = {}  # by function, and hash of all that its machine code depends on
 _configuring = Mutex()
 _parallel = Mutex()
 
@@ -98,8 +99,19 @@ class JitFunction:
         settings["boundscheck"] = self.checked
         if not self.parallel:
             settings["parallel"] = False
-        hashed = digest(self.function, (*settings.items(), self.parallel))
-        return _made(_Recipe(self.function, hashed, settings, self.parallel))
+        key = self.function, digest(self.function, (*settings.items(), self.parallel))
+        if key not in _dispatchers:
+            if len(_dispatchers) == DISPATCHERS:
+                del _dispatchers[next(iter(_dispatchers))]
+            _dispatchers[key] = self._made(settings, key[1])
+        return _dispatchers[key]
+
+    def _made(self, settings: dict[str, Any], hashed: str) -> Any:
+        function = getattr(self.function, "py_func", self.function)
+        if settings["boundscheck"]:
+            changed = {"boundscheck": True} if self.parallel else {"boundscheck": True, "parallel": False}
+            function = with_helpers(function, changed, numba().jit)
+        return _kept(function, settings, hashed) or numba().jit(**settings)(function)
 
     def _overload(self, x: Any, arguments: tuple[Any, ...]) -> Callable[..., Any]:
         from .xchange_numba import type_of
@@ -144,36 +156,16 @@ class JitFunction:
             return result
 
 
-@dataclass(frozen=True)
-class _Recipe:
-    """A function and its compile options; recipes with the same function and hash share machine code."""
-
-    function: Any
-    hashed: str
-    settings: dict[str, Any] = field(compare=False)
-    parallel: bool
-
-
-@lru_cache(maxsize=256)
-def _made(recipe: _Recipe) -> Any:
-    numba_, settings = numba(), recipe.settings
-    function = getattr(recipe.function, "py_func", recipe.function)
-    if settings["boundscheck"]:
-        changed = {"boundscheck": True} if recipe.parallel else {"boundscheck": True, "parallel": False}
-        function = with_helpers(function, changed, numba_.jit)
-    return _kept(function, recipe) or numba_.jit(**settings)(function)
-
-
-def _kept(function: Any, recipe: _Recipe) -> Any:
+def _kept(function: Any, settings: dict[str, Any], hashed: str) -> Any:
     """Return a dispatcher whose machine code is cached on disk, or None if that is impossible.
 
     numba stores it as a pickle, which can execute code: it is read only from folders that no other user can write to.
     """
     try:
-        folder = private_folder(Path(env().cache), "numba", recipe.hashed)
+        folder = private_folder(Path(env().cache), "numba", hashed)
         os.utime(folder)
         with _setting("CACHE_DIR", str(folder)):  # numba reads it when it decorates a function
-            kept = numba().jit(cache=True, **recipe.settings)(function)
+            kept = numba().jit(cache=True, **settings)(function)
         if not str(kept.stats.cache_path).startswith(str(folder)):  # a notebook's cell: IPython has one folder for
             raise RuntimeError("numba would keep it elsewhere")  # all options of a function, and for all helpers
     except NotPrivateError as error:

@@ -53,7 +53,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache of one layer, in whose index a stranger's program is."""
     monkeypatch.setenv("CHAI_CACHE", str(tmp_path / "home" / "cache"))
     env.cache_clear()
-    compiling._made.cache_clear()
+    compiling._dispatchers.clear()
     warn_once.cache_clear()
     assert sum(fresh(tmp_path).stats.cache_misses.values()) == 1
     (index,) = (tmp_path / "home" / "cache").rglob("*.nbi")
@@ -62,7 +62,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     with index.open("wb") as file:
         pickle.dump(numba.__version__, file)
         pickle.dump(Payload(tmp_path / "was run"), file)
-    compiling._made.cache_clear()
+    compiling._dispatchers.clear()
     return tmp_path / "home" / "cache"
 
 
@@ -134,16 +134,16 @@ def test_a_damaged_file_is_made_again(
     """As a power cut leaves files that were renamed before they were on the disk."""
     monkeypatch.setenv("CHAI_CACHE", str(tmp_path / "cache"))
     env.cache_clear()
-    compiling._made.cache_clear()
+    compiling._dispatchers.clear()
     assert fresh(tmp_path).stats.cache_misses
     (file,) = (tmp_path / "cache").rglob(f"*.{kind}")
     whole = file.read_bytes()
     file.write_bytes({"empty": b"", "cut": whole[: len(whole) // 2], "zeros": bytes(len(whole))}[damage])
-    compiling._made.cache_clear()
+    compiling._dispatchers.clear()
     assert fresh(tmp_path).stats.cache_misses
     assert f"{file.parent} is damaged: the function is compiled again" in caplog.text
     caplog.clear()
-    compiling._made.cache_clear()
+    compiling._dispatchers.clear()
     stats = fresh(tmp_path).stats
     assert sum(stats.cache_hits.values()) == 1 and not stats.cache_misses
     assert not caplog.text
