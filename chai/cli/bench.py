@@ -134,7 +134,7 @@ def common(parser: argparse.ArgumentParser, peers: tuple[str, ...]) -> None:
         "--device NAME",
         "device to run on, see chai devices (default: float, like the peers; emulator for a compiled network)",
     )
-    options.overlay(parser)
+    options.flag(group, "overlay")
     option(group, "--threads N,...", "threads of each; several are timed in turn (default: 1)", type=_counts)
     option(
         group,

@@ -98,7 +98,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     option(group, "--measure", "time what a board's processor does; takes some minutes")
     option(group, "--device NAME", "device to test (default: pynq if it is usable, else emulator)")
-    options.overlay(parser)
+    options.flag(group, "overlay")
     options.as_json(parser)
     option(section(parser, "output"), "-o --output FILE", "file for --measure (default: board.json)", type=output.file)
 

@@ -43,7 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     section(parser, "input").add_argument(
         "layers", type=Path, metavar="LAYERS.csv", help="layer list in the format of CHaiDNN's xiEval"
     )
-    options.overlay(parser)
+    options.flag(section(parser, "device"), "overlay")
     option(
         section(parser, "output"),
         "-o --output FILE.csv",

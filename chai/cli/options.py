@@ -169,10 +169,6 @@ def flag(group: argparse._ActionsContainer, name: str, **changes: Any) -> None:
     option(group, spelling, help, dest=name, **{**choices, **keywords, **changes})
 
 
-def overlay(parser: argparse.ArgumentParser) -> None:
-    flag(section(parser, "device"), "overlay")
-
-
 def batch(parser: argparse.ArgumentParser, default: int) -> None:
     flag(section(parser, "input"), "batch", default=default, type=count)
 

@@ -281,7 +281,6 @@ class _Bar:
     """A bar of the display on the terminal. There is one display: work within other work adds its bar to it."""
 
     display: Any = None
-    bars = 0
     lock = Mutex()  # threads work at once
 
     def __init__(self, what: str, total: int | None, bytes: bool) -> None:
@@ -291,7 +290,6 @@ class _Bar:
             if not _Bar.display:
                 _Bar.display = _display(bytes)
                 _Bar.display.start()
-            _Bar.bars += 1
             self.task = _Bar.display.add_task(escape(visible(what)), total=total)
 
     def update(self, done: int, total: int | None) -> None:
@@ -300,8 +298,7 @@ class _Bar:
     def stop(self) -> None:
         with _Bar.lock:
             _Bar.display.remove_task(self.task)
-            _Bar.bars -= 1
-            if not _Bar.bars:
+            if not _Bar.display.tasks:
                 _Bar.display.stop()
                 _Bar.display = None
 

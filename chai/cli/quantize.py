@@ -96,7 +96,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     options.limit(parser)
     options.batch(parser, 8)
     options.preprocessing(parser)
-    options.overlay(parser)
+    options.flag(section(parser, "device"), "overlay")
     _formats(parser)
     _search(parser)
     group = section(parser, "output")

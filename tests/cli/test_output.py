@@ -78,8 +78,8 @@ def test_work_within_other_work_shares_the_display(monkeypatch: pytest.MonkeyPat
             ("images", 1, 3),
             (r"cycles \[bold]\x1b[1m", 50, 200),
         ]
-        assert output._Bar.display is display and output._Bar.bars == 2
-    assert output._Bar.display is None and not output._Bar.bars and not display.live.is_started
+        assert output._Bar.display is display and len(display.tasks) == 2
+    assert output._Bar.display is None and not display.tasks and not display.live.is_started
 
 
 def test_threads_that_begin_at_once_share_the_display(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +102,7 @@ def test_threads_that_begin_at_once_share_the_display(monkeypatch: pytest.Monkey
     finally:
         for bar in bars:
             bar.stop()
-    assert output._Bar.display is None and not output._Bar.bars
+    assert output._Bar.display is None
 
 
 def test_long_work_of_the_library_is_shown_by_the_command_line(
