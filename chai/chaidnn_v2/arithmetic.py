@@ -55,10 +55,8 @@ class ChaidnnArithmetic(arithmetic.Arithmetic):
 
         A BatchNorm with its Scale is ``tied`` to the convolution after it in DynamicFixed formats; in others it is on the host.
         """
-        rescales_nothing = (
-            layer.same_values or layer.pointwise or layer.elementwise or (layer.tied and scheme != "Xilinx")
-        )
-        return rescales_nothing or (layer.averages and scheme == "Xilinx")
+        of_scheme = layer.averages if scheme == "Xilinx" else layer.tied
+        return layer.same_values or layer.pointwise or layer.elementwise or of_scheme
 
     def conv(self, layer: Lowered, weights: Array, bias: Array | None, window: Window, group: int) -> Task:
         source, target = self._read(layer, layer.bottoms[0]), self.formats[layer.tops[0]]

@@ -48,10 +48,8 @@ def _attached(graph: Graph, head: Head, sizes: Mapping[str, Shape]) -> Graph:
     type, bottoms, own = _HeadFitting(graph, head, size, known).fit()
     cls = find(type)
     assert cls is not None
-    common = {
-        "confidence_threshold": head.threshold,
-        "nms_threshold": head.family.iou if head.iou is None else head.iou,
-    }
+    iou = head.family.iou if head.iou is None else head.iou
+    common = {"confidence_threshold": head.threshold, "nms_threshold": iou}
     params = cls.Params(**own, **common, multi_label=head.multi_label)
     top = BOXES
     while top in graph.latest or top in graph.by_name:
@@ -86,9 +84,8 @@ class _HeadFitting:
         return self._anchors(maps) if self.head.family.anchored else self._distances(maps)
 
     def _wrong(self, why: str, hint: str | None = None) -> UsageError:
-        return UsageError(
-            f"detect: {self.head.head} does not fit the outputs of {self.graph.path}, {self.listed}: {why}", hint=hint
-        )
+        what = f"{self.head.head} does not fit the outputs of {self.graph.path}, {self.listed}"
+        return UsageError(f"detect: {what}: {why}", hint=hint)
 
     def _cells(self) -> int:
         """Return the cells of all maps, for blobs that have them side by side."""
@@ -122,12 +119,8 @@ class _HeadFitting:
         """Return the layer for distances and logits of the cells of all maps; None if they are boxes."""
         assert self.size is not None
         bins, channels = 4 * self.head.reg_max, [self.shapes[name][1] for name in names]
-        params = {
-            "reg_max": self.head.reg_max,
-            "stride": self.head.strides or STRIDES,
-            "height": self.size[0],
-            "width": self.size[1],
-        }
+        (height, width), strides = self.size, self.head.strides or STRIDES
+        params = {"reg_max": self.head.reg_max, "stride": strides, "height": height, "width": width}
         if len(names) == 2 and bins in channels:
             order = names if channels[0] == bins else names[::-1]
             return ("AnchorFreeDetectionOutput", tuple(order), params)

@@ -104,9 +104,8 @@ def head_of(value: Any, basis: Head | None = None) -> Head:
 
 
 def _wrong(key: str, expected: str, value: Any) -> UsageError:
-    return UsageError(
-        f"detect: {key}: expected {expected}, found {str(value)[:80]}", hint="docs/detect.md has examples"
-    )
+    message = f"detect: {key}: expected {expected}, found {str(value)[:80]}"
+    return UsageError(message, hint="docs/detect.md has examples")
 
 
 def _number(key: str, value: Any, low: float, high: float) -> float:

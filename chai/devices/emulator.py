@@ -81,9 +81,8 @@ class EmulatedProgram(Program):
             if used is not None and native:
                 wholes = {self.wholes[b].base for task, _ in native for b in task.inputs}
                 loads = [part for part in before if self.wholes[part.blob].base in wholes]
-                self.parts.append(
-                    NativeProgram(used, native, work.shapes, self.wholes, loads, [*self._stores(native, later)])
-                )
+                stores = [*self._stores(native, later)]
+                self.parts.append(NativeProgram(used, native, work.shapes, self.wholes, loads, stores))
             else:
                 kept = {self.wholes[b].base for b in work.writes or work.shapes}
                 kept |= {self.wholes[b].base for task in later for b in (*task.inputs, task.output)}

@@ -111,9 +111,8 @@ def forward(net: Net, output: Output, feed: Mapping[str, Feed]) -> tuple[Array, 
     value = net.forward(**feed)[output.blob]
     count = next(iter(feed.values())).shape[0]
     if len(value) != count:
-        message = (
-            f"evaluate: {output.blob!r} has {len(value)} rows for {number_of(count, 'image')}, expected one for each"
-        )
+        images = number_of(count, "image")
+        message = f"evaluate: {output.blob!r} has {len(value)} rows for {images}, expected one for each"
         raise UsageError(message, hint=f"--output {output.blob}=boxes, if its rows are boxes")
     return value, value if output.logits in (None, output.blob) else net.blobs[str(output.logits)]
 

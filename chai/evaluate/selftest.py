@@ -100,10 +100,8 @@ def probes(overlay: Overlay) -> list[TaskProbe | NetworkProbe]:
         for cls in (tasks.find(kind, overlay.arithmetic) for kind in overlay.kinds)
         for probe in cls.probes(Maker(overlay, cls.limits(overlay), scheme, bits, cls.kind))
     ]
-    return [
-        *alone,
-        *(NetworkProbe(f"network {NETWORK}, {bits} bit {scheme}", scheme, bits) for scheme, bits in formats),
-    ]
+    whole = (NetworkProbe(f"network {NETWORK}, {bits} bit {scheme}", scheme, bits) for scheme, bits in formats)
+    return [*alone, *whole]
 
 
 def run(device: Device, overlay: Overlay) -> Iterator[ProbeResult]:

@@ -149,9 +149,8 @@ def _warn_of(unread: list[str], folder: Path) -> None:
     if unread:
         names = ", ".join(unread[:3]) + (", ..." if len(unread) > 3 else "")
         files = "file is" if len(unread) == 1 else "files are"
-        log.warning(
-            "%d %s left out of %s (%s): convert to one of %s", len(unread), files, folder, names, " ".join(FORMATS)
-        )
+        words = len(unread), files, folder, names, " ".join(FORMATS)
+        log.warning("%d %s left out of %s (%s): convert to one of %s", *words)
 
 
 def label_lines(path: str | Path) -> list[str]:

@@ -8,7 +8,7 @@ from functools import cached_property
 from operator import index
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ..blob import Array, Shape
+from ..blob import Array, Shape, show
 from ..errors import UsageError
 from ..text import number_of
 from ..util.lazy_numpy import np
@@ -95,7 +95,7 @@ class Preprocess:
     def describe(self, shape: Shape) -> str:
         """Return one line: 256x256 -> 224x224 BGR, mean 104 117 123."""
         resize, crop = self.sizes(shape)
-        size = "x".join(map(str, resize)) + ("" if crop == resize else " -> " + "x".join(map(str, crop)))
+        size = show(resize) + ("" if crop == resize else f" -> {show(crop)}")
         size = f"{LETTERBOX} {size}" if self.resize == LETTERBOX else size
         words = [f"{size} {self._channels(shape)}"]
         if getattr(self.mean, "ndim", 0) > 1:
@@ -150,9 +150,7 @@ class Preprocess:
         channels = self._channels(shape)
         wanted = 1 if channels == "gray" else 3
         if len(shape) != 4 or shape[1] != wanted:
-            message = (
-                f"a {channels} image has {number_of(wanted, 'channel')}, the input blob is {'x'.join(map(str, shape))}"
-            )
+            message = f"a {channels} image has {number_of(wanted, 'channel')}, the input blob is {show(shape)}"
             raise UsageError(message, hint="--channels gray, BGR or RGB")
         return wanted
 
@@ -187,9 +185,8 @@ class Preprocess:
             from ..kernels.codes import pack
 
             pixels = np.arange(256, dtype=np.uint8)[None]
-            item = self.item(
-                pixels if channels == 1 else np.repeat(pixels[..., None], channels, 2), (1, channels, 1, 256)
-            )
+            pixels = pixels if channels == 1 else np.repeat(pixels[..., None], channels, 2)
+            item = self.item(pixels, (1, channels, 1, 256))
             codes = self._codes[channels, format] = pack(item, format).reshape(channels, 256)
         return codes
 
@@ -215,9 +212,10 @@ class Preprocess:
             return mean.reshape(-1, 1, 1)
         mean = mean[0] if mean.ndim == 4 and len(mean) == 1 else mean
         if mean.ndim != 3 or mean.shape[0] != channels or mean.shape[1] < size[0] or mean.shape[2] < size[1]:
-            shape_of_mean = "x".join(map(str, mean.shape))
             wanted = f"{channels} numbers or an image of {channels}x{size[0]}x{size[1]} or larger"
-            raise UsageError(f"the mean is {shape_of_mean}; expected {wanted}", hint="e.g. one number for all channels")
+            raise UsageError(
+                f"the mean is {show(mean.shape)}; expected {wanted}", hint="e.g. one number for all channels"
+            )
         top, left = ((m - s) // 2 for m, s in zip(mean.shape[1:], size))
         return mean[:, top : top + size[0], left : left + size[1]]
 

@@ -216,10 +216,8 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
             kept, tried, plain = _search(builder, request.recipe, request.searched, progress, known)
         candidate = _built(builder, kept, plain, progress)
         costs = alone.of_layers(builder, candidate) if request.effort != "fast" else {}
-        note = (
-            f"{spelled(request.bits)}-bit {builder.scheme}, {candidate.recipe}, {number_of(observed.images, 'image')}"
-        )
-        note = f"{note}, seed {request.seed}"
+        note = f"{spelled(request.bits)}-bit {builder.scheme}, {candidate.recipe}"
+        note += f", {number_of(observed.images, 'image')}, seed {request.seed}"
         if request.onnx:
             save_formats(output, files_of(request.prototxt), candidate.graph, note)
             files = Path(request.prototxt), output

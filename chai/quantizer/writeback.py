@@ -175,9 +175,8 @@ def _text(value: Any) -> str:
         return f"[{', '.join(map(_text, value))}]"
     if isinstance(value, int):
         return f"{value}".lower()  # also of a bool
-    return (
-        np.format_float_positional(np.float32(value), trim="-") if 1e-4 <= value < 1e7 else f"{np.float32(value):.9g}"
-    )
+    number = np.float32(value)
+    return np.format_float_positional(number, trim="-") if 1e-4 <= value < 1e7 else f"{number:.9g}"
 
 
 def unfolded(original: Graph, quantised: Graph) -> dict[str, list[Array]]:

@@ -74,9 +74,8 @@ def _segment(i: int, step: DeviceStep, readers: Readers, execution: Execution, c
     moves = [(STORE, blob) for blob in step.inputs if blob not in packed]
     moves += [(LOAD, blob) for blob in step.outputs if blob not in unpacked]
     for kind, blob in moves:
-        yield HostWork(
-            "driver", kind, show(shapes[blob]), conversion_counts(shapes[blob], shapes[blob], overlay.layout)
-        )
+        shape = shapes[blob]
+        yield HostWork("driver", kind, show(shape), conversion_counts(shape, shape, overlay.layout))
 
 
 def summed(work: Sequence[HostWork], group: str, kind: str) -> Counter[str]:
@@ -113,9 +112,8 @@ def medians(passes: Sequence[Sequence[Row]]) -> tuple[Row, ...]:
     for rows in passes:
         seen: Counter[tuple[str, str]] = Counter()
         for kind, name, number in rows:
-            numbers.setdefault((kind, name, seen[kind, name]), []).append(
-                number
-            )  # a blob may be stored for several segments
+            # a blob may be stored for several segments
+            numbers.setdefault((kind, name, seen[kind, name]), []).append(number)
             seen[kind, name] += 1
     if any(len(counts) != len(passes) for counts in numbers.values()):
         raise ValueError("passes of one network have different rows")

@@ -28,11 +28,8 @@ def chrome_trace(perf: PerfInfo) -> dict[str, Any]:
                 "args": {"type": step.type, "macs": step.macs, "bytes": step.bytes},
             }
         )
-    return {
-        "traceEvents": events,
-        "displayTimeUnit": "ms",
-        "otherData": {"wall_ms": perf.wall_ms, "batch": perf.batch},
-    }
+    other = {"wall_ms": perf.wall_ms, "batch": perf.batch}
+    return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": other}
 
 
 def _name(kind: str, thread: int, name: str) -> dict[str, Any]:

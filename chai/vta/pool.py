@@ -44,9 +44,8 @@ class Maximum:
         """Return the largest tile: of whole rows, if one fits."""
         rows, columns = ([ceil_div(size, n) for n in range(1, size + 1)] for size in self.target[-2:])
         tiles = (OutputTile.over(self.window, h, w) for w in columns for h in rows)
-        return next(
-            t for t in tiles if t.positions <= RESULTS and round_up(t.area, FORGET) <= AREA
-        )  # one position fits
+        fitting = (t for t in tiles if t.positions <= RESULTS and round_up(t.area, FORGET) <= AREA)
+        return next(fitting)  # one position fits
 
     def _group(self, tile: OutputTile, place: tuple[int, int, int, int], half: int) -> Group:
         """Return the maxima of a tile; ``place`` is (image, block, first row, first column)."""

@@ -51,10 +51,9 @@ class PublishedBoard(Board):
         import pynq
 
         with answering("its registers cannot be mapped"):
-            windows = {name: pynq.MMIO(*span, device=self.device) for name, span in self._design.windows.items()}
-        self._driver: Driver = own.driver(
-            self.overlay, {name: _Window(self, window) for name, window in windows.items()}
-        )
+            spans = self._design.windows.items()
+            windows = {name: _Window(self, pynq.MMIO(*span, device=self.device)) for name, span in spans}
+        self._driver: Driver = own.driver(self.overlay, windows)
         for proof in self._driver.proofs():
             self._prove(proof)
 

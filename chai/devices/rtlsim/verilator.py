@@ -46,9 +46,8 @@ def build(text: str, folder: Path, command: Sequence[str]) -> Path:
     program, root = tool
     (folder / "top.il").write_text(text)
     yosys(folder, "read_rtlil top.il", "proc", "memory_collect", "write_verilog -noattr top.v")
-    run(
-        [str(program), *OPTIONS, "--top-module", "top", "-Mdir", "made", "top.v"], folder, {"VERILATOR_ROOT": str(root)}
-    )
+    translation = [str(program), *OPTIONS, "--top-module", "top", "-Mdir", "made", "top.v"]
+    run(translation, folder, {"VERILATOR_ROOT": str(root)})
     generated = folder / "made"
     parts = sorted(generated.glob("*.cpp"))
     large = [path for path in parts if path.stem[-1].isdigit()]  # together they would take gigabytes
