@@ -201,16 +201,8 @@ def _quantized(net: Net, request: Request, started: float) -> Result:
     # from here on batches run side by side, and products are small: threads of BLAS would only wait for each other
     with threadpool_limits(1, "blas"):
         builder, widened = _builder(request, net, graph, observed, progress)
-        choices = {
-            "bits": request.bits,
-            "scheme": builder.scheme,
-            "wider": {**builder.codes.wider},
-            "seed": request.seed,
-            "overlay": builder.overlay.digest,
-            "chaidnn": request.chaidnn,
-        }
-        if request.judge != OUTPUTS:  # journals without it stay those of outputs
-            choices["judge"] = request.judge
+        choices = {name: getattr(request, name) for name in ("bits", "seed", "chaidnn", "judge")}
+        choices |= {"scheme": builder.scheme, "wider": {**builder.codes.wider}, "overlay": builder.overlay.digest}
         run = run_of(*locate(request.prototxt, request.caffemodel), observed, choices)
         with closing(Known(request.journal, run, request.restart, sum(observed.sizes))) as known:
             kept, tried, plain = _search(builder, request.recipe, request.searched, progress, known)
