@@ -6,7 +6,8 @@
 A float pass gathers each blob's value statistics (observe, ranges). A recipe derives formats and weights from them
 (recipe, weights, equalise). Each recipe is run in the overlay's own arithmetic (build, walk) and judged by the error
 of the network's outputs on the calibration images (search). Mixed widths are chosen by the error of each layer alone
-(alone). The best is written into the user's files (writeback).
+(alone). For CHaiDNN weights and formats are those that its registers hold (registers). The best is written into the user's
+files (writeback).
 """
 
 from __future__ import annotations
