@@ -3,6 +3,8 @@
 V0: ``layers { layer { name type num_output ... } bottom top }``, all parameters flat, lower-case types, padding as a
 separate layer. V1: ``layers { type: CONVOLUTION convolution_param {...} }``. V2: ``layer { type: "Convolution" }``.
 Values keep their positions, so an error about an upgraded layer still points into the user's file.
+
+Types of V1 that only forks have become those that chai has in the new form, and py-faster-rcnn's layer in Python a Proposal.
 """
 
 from __future__ import annotations
