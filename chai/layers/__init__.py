@@ -8,7 +8,6 @@ name at the head of its file is what ``chai layers`` prints.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
 
 from ..graph import Layer
 from ..util.paths import defined, modules
@@ -57,18 +56,6 @@ def find(name: str) -> type[Layer] | None:
     """Return the class of a layer type (case-sensitive), or None if there is none."""
     stem = _files().get(name.lower())
     return None if stem is None else defined(__name__, stem, Layer).get(name)
-
-
-def of_python(key: str, text: str) -> tuple[type[Layer], dict[str, tuple[Any, ...]]] | None:
-    """Return the type that computes a class of Caffe's Python layer, and its fields by param_str; None if there is none.
-
-    ``key``     module.class
-    """
-    if key != "rpn.proposal_layer.ProposalLayer":
-        return None
-    from .priors import Proposal
-
-    return Proposal, Proposal.of_python(text)
 
 
 def restored(name: str, bottoms: int) -> type[Layer] | None:

@@ -6,12 +6,9 @@ Proposal: the regions of interest of a Faster R-CNN, from scores and box deltas 
 
 from __future__ import annotations
 
-import re
 from math import sqrt
-from typing import Any
 
 from ..blob import Array, Shape, count, show
-from ..errors import ModelError
 from ..graph import Layer
 from ..graph.params import SIZE, MessageFields, size, within
 from ..kernels.boxes import Suppression, suppress
@@ -138,20 +135,6 @@ class Proposal(Layer):
         post_nms_topn: int = within(1, 2**31 - 1, 300)
         nms_thresh: float = within(0, 1e6, 0.7)
         chai_python: bool = False
-
-    @classmethod
-    def of_python(cls, text: str) -> dict[str, tuple[Any, ...]]:
-        """Return the values of the fields that a param_str of py-faster-rcnn stands for."""
-        number = r"\d{1,9}(?:\.\d{0,9})?"
-        numbers = rf"{number}|[\[(]\s*{number}(?:\s*,\s*{number})*\s*,?\s*[\])]"
-        entry = rf"['\"]?\b(feat_stride|scales|ratios)['\"]?\s*:\s*(?:!!python/tuple\s*)?({numbers})"
-        values = {name: [float(n) for n in re.findall(number, value)] for name, value in re.findall(entry, text)}
-        if re.sub(entry, "", text).strip("{}, \n\t\r") or len(values.get("feat_stride", ())) != 1:
-            what = f"layer of rpn.proposal_layer: param_str: expected feat_stride, perhaps scales and ratios, found {text!r}"
-            raise ModelError(what, hint="\"{'feat_stride': 16, 'scales': [8, 16, 32], 'ratios': [0.5, 1, 2]}\"")
-        ratio, scale = values.get("ratios", (0.5, 1, 2)), values.get("scales", (8, 16, 32))
-        stride = int(values["feat_stride"][0])
-        return {"feat_stride": (stride,), "ratio": (*ratio,), "scale": (*scale,), "chai_python": (True,)}
 
     def shapes(self, *bottoms: Shape) -> tuple[Shape, ...]:
         p = self.params

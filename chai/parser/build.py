@@ -23,6 +23,7 @@ from ..plugins.registry import Registry
 from ..util.suggest import did_you_mean, nearest
 from .assign import message_of
 from .message import Message, fill, parameters
+from .upgrade import of_python
 
 if TYPE_CHECKING:
     from .compose import Share
@@ -186,8 +187,10 @@ def _make(message: Message, custom: Registry, network: str, phase: str) -> Layer
             phase_number = PHASES.index(message.get("phase", phase))
             fields = partial(parameters, message, {"phase": (phase_number,)} if code is not None else {})
             layer = make(custom, network, name, type, key, params, fields, flagged)
-            if layer is None and code is not None and (known := layers.of_python(key, code.get("param_str", ""))):
-                layer = known[0](name, params=fill(known[0].Params, code.with_values(known[1])))
+            if layer is None and code is not None and (known := of_python(code)) is not None:
+                cls = layers.find(known.type)
+                assert cls is not None
+                layer = cls(name, params=fill(cls.Params, known))
             if layer is None:
                 what, hint = f"layer {name!r}: type {type!r} has no definition here", _near(type)
                 if code is not None:

@@ -68,13 +68,6 @@ class Message:
         other.unknown = self.unknown
         return other
 
-    def with_values(self, values: Mapping[str, tuple[Any, ...]]) -> Message:
-        """Return a message at this one's place that sets other fields."""
-        other = Message(self.type, self.source, self.start, self.end)
-        place = (self.start, self.start + 1)
-        other.values = {name: [Value(each, *place) for each in several] for name, several in values.items()}
-        return other
-
     def move(self, name: str, target: Message, as_name: str | None = None) -> None:
         """Move a field's values, with their positions, to another message (used to upgrade old forms)."""
         if name in self.values:

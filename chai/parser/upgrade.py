@@ -9,6 +9,9 @@ Types of V1 that only forks have become those that chai has in the new form, and
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
+
 from ..layers import spelled
 from ..text import number_of
 from .assign import message_of
@@ -58,6 +61,26 @@ def upgrade(net: Message) -> list[Message]:
     for layer in layers:
         _move_transform(layer)
     return _input_layers(net) + layers
+
+
+def of_python(code: Message) -> Message | None:
+    """Return what a class written for Caffe's Python layer computes: a message of the type's name; None if it is not known."""
+    if (code.get("module"), code.get("layer")) != ("rpn.proposal_layer", "ProposalLayer"):
+        return None
+    text = code.values.get("param_str", code.values["layer"])[-1]
+    number = r"\d{1,9}(?:\.\d{0,9})?"
+    numbers = rf"{number}|[\[(]\s*{number}(?:\s*,\s*{number})*\s*,?\s*[\])]"
+    entry = rf"['\"]?\b(feat_stride|scales|ratios)['\"]?\s*:\s*(?:!!python/tuple\s*)?({numbers})"
+    lists = {name: [float(n) for n in re.findall(number, value)] for name, value in re.findall(entry, text.value)}
+    if re.sub(entry, "", text.value).strip("{}, \n\t\r") or len(lists.get("feat_stride", ())) != 1:
+        what = "param_str of py-faster-rcnn: expected feat_stride, perhaps scales and ratios"
+        hint = "param_str: \"{'feat_stride': 16, 'scales': [8, 16, 32], 'ratios': [0.5, 1, 2]}\""
+        raise code.source.error(what, text.start, text.end, hint=hint)
+    values: dict[str, Sequence[float]] = {"feat_stride": [int(lists["feat_stride"][0])], "chai_python": [True]}
+    values |= {"ratio": lists.get("ratios", (0.5, 1, 2)), "scale": lists.get("scales", (8, 16, 32))}
+    known = Message("Proposal", code.source, code.start, code.end)
+    known.values = {name: [text._replace(value=value) for value in several] for name, several in values.items()}
+    return known
 
 
 def _sub(layer: Message, name: str) -> Message:

@@ -435,7 +435,9 @@ def test_the_proposals_of_faster_rcnn_need_no_python(text: str, ratio: Any, scal
 )
 def test_what_is_no_param_str_of_faster_rcnn(text: str) -> None:
     error = refused(rpn(text))
-    assert f"{PATH}:2: layer of rpn.proposal_layer: param_str: expected feat_stride" in error.headline
+    assert "layer 'p' (Python): param_str of py-faster-rcnn: expected feat_stride" in error.headline
+    assert isinstance(error, ParseError)
+    assert error.line == 2
 
 
 def test_a_class_of_that_name_that_the_user_brings_wins() -> None:
