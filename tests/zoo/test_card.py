@@ -40,7 +40,7 @@ def test_a_card_that_is_wrong_says_where(tmp_path: Path, text: str, words: str) 
 @pytest.mark.parametrize("number", ["7" * 5000, "0x" + "f" * 5000])
 @pytest.mark.parametrize("key", ["title", "preprocess.scale", "weights.file", "detect.head"])
 def test_a_number_of_thousands_of_digits_is_refused(key: str, number: str) -> None:
-    with pytest.raises(ParseError, match=r"net.toml: this is no TOML: .*4300 digits"):
+    with pytest.raises(ParseError, match=r"net.toml: this is no TOML: .*4300"):
         cards.parse_card(f"{key} = {number}", Path("net.toml"))
 
 
