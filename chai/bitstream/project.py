@@ -143,11 +143,11 @@ def installed() -> str:
 
 
 def run(program: str, folder: Path, ooc: bool, tell: Callable[[int, int | None], None]) -> tuple[int, list[str]]:
-    """Run the script in its folder; return its exit code and what it said of results. The file LOG has all that it printed.
+    """Run the script in its folder; return its exit code and lines with results. The file LOG has all that it printed.
 
     ``tell`` gets the stage that has begun, and their number.
     """
-    said: list[str] = []
+    results: list[str] = []
     command = [program, "-mode", "batch", "-nojournal", "-source", script(ooc)]
     with (folder / LOG).open("w") as log:
         try:
@@ -167,8 +167,8 @@ def run(program: str, folder: Path, ooc: bool, tell: Callable[[int, int | None],
                         if stage:
                             tell(int(stage[1]) - 1, int(stage[2]))
                         else:
-                            said.append(text)
+                            results.append(text)
             except BaseException:  # Ctrl-C, too
                 process.kill()
                 raise
-    return process.returncode, said
+    return process.returncode, results

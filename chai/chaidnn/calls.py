@@ -25,7 +25,7 @@ from ..images.files import read
 from ..images.preprocess import Preprocess
 from ..layers.detection_output import DetectionOutput, NonMaximumSuppression
 from ..net import Net
-from ..offload.formats import given
+from ..offload.formats import has_formats
 from ..overlay import load
 from ..runtime import perf
 from ..runtime.batches import numbers
@@ -335,7 +335,7 @@ def _format(net: Net, blob: str) -> Format | None:
     """Return the format of ``blob`` if it is known before the first data, else None."""
     if net.overlay is None:
         return None
-    own = given(net.offload.graph)
+    own = has_formats(net.offload.graph)
     if own and not net.calibrated:
         net.plan()
     return (net.formats or {}).get(blob) if own or net.calibrated else None

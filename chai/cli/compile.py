@@ -11,7 +11,7 @@ from ..errors import UsageError
 from ..evaluate.compare import compare
 from ..images import files as images
 from ..images.pictures import in_floats
-from ..offload.formats import given
+from ..offload.formats import has_formats
 from ..text import number_of
 from ..zoo.card import Card
 from ..zoo.locate import locate
@@ -57,7 +57,7 @@ def execute(args: argparse.Namespace) -> int:
         jobs.warn_of_defaults(job, files)
         jobs.calibrate(args, job)
         job.net.reshape(**{job.blob: (args.batch, *job.shape[1:])})  # calibration ran one image at a time
-    elif given(job.net.offload.graph):
+    elif has_formats(job.net.offload.graph):
         job.net.plan()
     save(job.net, args.output, Card(job.net.name, tuple(job.labels), job.preprocess))
     segments = job.net.schedule.segments

@@ -27,7 +27,7 @@ from ..evaluate.workers.processes import Processes
 from ..images import files as images
 from ..images.boxes import class_names
 from ..kernels.native.library import arithmetic
-from ..offload.formats import given
+from ..offload.formats import has_formats
 from ..offload.headroom import IMAGES, Basis
 from ..text import number_of
 from ..util.data.journal import Journal
@@ -277,7 +277,7 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Loade
     calibration: list[Place] = []
     if args.calibration:
         calibration = numbered(images.places(images.find([args.calibration]), len(prepared.shape)))
-    elif not compiled and not given(prepared.net.graph):
+    elif not compiled and not has_formats(prepared.net.graph):
         calibration = todo[: max(args.batch, IMAGES)]
         basis = Basis(len(calibration), args.bits, options.scheme(args))
         output.say(f"warning: {prepared.net.name} brings no formats: {basis}")
@@ -301,7 +301,7 @@ def _job(args: argparse.Namespace, files: list[Path]) -> tuple[Job, inputs.Loade
         sample=todo[0][1],
         maps=os.path.abspath(args.truth) if args.truth and evaluated.kind == "map" else None,
         custom=tuple(os.path.abspath(place) for place in (*env().custom, *args.custom)),
-        calibration=() if compiled or given(prepared.net.graph) else tuple(calibration),
+        calibration=() if compiled or has_formats(prepared.net.graph) else tuple(calibration),
     ).sealed()
     return job, prepared, todo, [name for _, _, name in listed]
 

@@ -233,9 +233,9 @@ def simulator(overlay: Overlay | None) -> str:
 
 def check_formats(args: argparse.Namespace, graph: Graph, *others: str) -> bool:
     """Return whether the network has formats of its own. If so, raise UsageError for --bits, --scheme and ``others``."""
-    from ..offload.formats import given
+    from ..offload.formats import has_formats
 
-    brought = given(graph)
+    brought = has_formats(graph)
     if brought:
         refuse(
             args,

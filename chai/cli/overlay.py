@@ -56,8 +56,8 @@ def execute(args: argparse.Namespace) -> int:
         output.result(f"build it:   cd {folder} && vivado -mode batch -source {script(args.ooc)}")
         return 0
     with output.meter("Vivado", args.quiet) as tell:
-        code, said = run(vivado, folder, args.ooc, tell)
-    output.result(*said)
+        code, results = run(vivado, folder, args.ooc, tell)
+    output.result(*results)
     if code:
         output.say(f"error: Vivado ended with {code}: {folder / LOG} has all that it printed")
         return 1

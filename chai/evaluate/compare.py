@@ -17,7 +17,7 @@ from ..errors import UsageError
 from ..fixed import Coarser, Format
 from ..graph import Graph, Layer
 from ..net import Net
-from ..offload.formats import given
+from ..offload.formats import has_formats
 from ..passes.infer_shapes import unlike_caffe
 from ..runtime.batches import ahead, run_batches
 from ..runtime.execution import Execution
@@ -382,7 +382,7 @@ class _Comparison:
         sure = [a for a in agreements if source(net.graph, a.blob).decision == "softmax"]
         # all formats that calibration chooses have the same bits and scheme
         chosen = dict.fromkeys(f"{f.bits}-bit {f.scheme}" for f in offload.formats.values())
-        brought = given(offload.graph)
+        brought = has_formats(offload.graph)
         return Report(
             net.name,
             net.overlay.name,

@@ -15,7 +15,7 @@ from ..util.lazy_numpy import np
 
 
 class Dropout(Layer):
-    """Caffe scales during training, so nothing is left to do at TEST; with Fast R-CNN's ``scale_train: false`` it scales there.
+    """Caffe scales during training, so TEST computes nothing; Fast R-CNN's ``scale_train: false`` scales at TEST instead.
 
     Source: dropout_layer.cpp of caffe-fast-rcnn.
     """

@@ -105,7 +105,7 @@ def _shared(graph: Graph, host: Collection[str], joins: Callable[[Layer], bool])
     return {blob: shared.root(blob) for layer in graph.layers for blob in (*layer.bottoms, *layer.tops)}
 
 
-def given(graph: Graph) -> bool:
+def has_formats(graph: Graph) -> bool:
     """Return whether the network has formats: a precision_param on a layer that an overlay computes.
 
     Widths alone are none, as in the quantization_param of Intel's Caffe, which has scales in place of fraction lengths.
@@ -156,7 +156,7 @@ def from_precision(graph: Graph, unsigned: Collection[str] = ()) -> dict[str, Fo
 
 def brought(plan: Plan) -> dict[str, Format] | None:
     """Return the formats of all blobs of a Plan's network that it brings; None if it brings none."""
-    if not given(plan.graph):
+    if not has_formats(plan.graph):
         for layer in plan.graph.layers:
             _precision(layer, "out")  # refuses widths that no format has
         return None

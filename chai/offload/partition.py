@@ -16,7 +16,7 @@ from ..graph import Graph, Layer
 from ..overlay import Overlay
 from ..tasks.arithmetic import arithmetic
 from ..util.suggest import did_you_mean
-from .formats import given, single
+from .formats import has_formats, single
 from .plan import Partition, Plan, Segment
 
 ENGINES = ("host", "fpga")
@@ -108,7 +108,7 @@ def _better_in_float(graph: Graph, layer: Layer, overlay: Overlay) -> str | None
         return "only a Softmax or the caller reads its scores, which 8 bits would blur"
     looked_up = layer.elementwise and not layer.rectifier and not arithmetic(overlay).negates
     own_format = layer.own_format or looked_up  # a negation has its input's format
-    if own_format and given(graph) and (layer.precision is None or layer.precision.side("out") is None):
+    if own_format and has_formats(graph) and (layer.precision is None or layer.precision.side("out") is None):
         return "it has no format of its own"
     return None
 

@@ -8,7 +8,7 @@ from typing import Any
 
 
 class BatchSize(int):
-    """A size that is another for another batch: an integer of this batch, whose arithmetic is done for ``twofold``, too."""
+    """A size that depends on the batch: an integer whose arithmetic is done on ``twofold``, too: its value for two batches."""
 
     twofold: int
 

@@ -106,7 +106,7 @@ def stamped(text: str) -> str | None:
 
 
 def parse(source: SourceText) -> Block:
-    """Return the tree of a text, of a solver that has its network inside that of the network.
+    """Return the tree of a text; of a solver that contains its network (``net_param``), the network's.
 
     Raises ParseError at the first syntax error.
     """

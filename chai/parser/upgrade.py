@@ -4,7 +4,7 @@ V0: ``layers { layer { name type num_output ... } bottom top }``, all parameters
 separate layer. V1: ``layers { type: CONVOLUTION convolution_param {...} }``. V2: ``layer { type: "Convolution" }``.
 Values keep their positions, so an error about an upgraded layer still points into the user's file.
 
-Types of V1 that only forks have become those that chai has in the new form, and py-faster-rcnn's layer in Python a Proposal.
+V1 types that only forks have are read as chai's types of the same name; py-faster-rcnn's layer in Python becomes a Proposal.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def upgrade(net: Message) -> list[Message]:
 
 
 def of_python(code: Message) -> Message | None:
-    """Return what a class written for Caffe's Python layer computes: a message of the type's name; None if it is not known."""
+    """Return the message of chai's type that computes a Python layer of Caffe; None for a class that chai does not know."""
     if (code.get("module"), code.get("layer")) != ("rpn.proposal_layer", "ProposalLayer"):
         return None
     text = code.values.get("param_str", code.values["layer"])[-1]

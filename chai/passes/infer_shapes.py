@@ -54,7 +54,7 @@ def infer_shapes(
 
 
 def _own_batch(graph: Graph, shapes: Mapping[str, Shape]) -> str | None:
-    """Return a hint if the file's own batch would do, which these inputs have not: a Reshape may have it among its sizes."""
+    """Return a hint if the network runs with the batch of its file, which a Reshape may state; None if it does not."""
     own = {blob: size[0] for blob, size in graph.inputs.items() if size and size[:1] != shapes[blob][:1]}
     if not own:
         return None

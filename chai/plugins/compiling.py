@@ -103,10 +103,10 @@ class JitFunction:
         if key not in _dispatchers:
             if len(_dispatchers) == DISPATCHERS:
                 del _dispatchers[next(iter(_dispatchers))]
-            _dispatchers[key] = self._made(settings, key[1])
+            _dispatchers[key] = self._jitted(settings, key[1])
         return _dispatchers[key]
 
-    def _made(self, settings: dict[str, Any], hashed: str) -> Any:
+    def _jitted(self, settings: dict[str, Any], hashed: str) -> Any:
         function = getattr(self.function, "py_func", self.function)
         if settings["boundscheck"]:
             changed = {"boundscheck": True} if self.parallel else {"boundscheck": True, "parallel": False}

@@ -72,7 +72,7 @@ def edges_of(window: Any) -> tuple[int, int, int, int]:
 
 
 class Renamed(UsageError, AttributeError):
-    """A name that Caffe has no more."""
+    """A name that Caffe no longer has."""
 
 
 def missing(owner: str, name: str) -> AttributeError:

@@ -178,12 +178,22 @@ def _read_opened(file: BinaryIO) -> Image:
     return decoded(data, name)[0]
 
 
-def resize(image: Array, output_shape: Sequence[int], order: int = 1, preserve_range: bool = False, **_: Any) -> Array:
+_BORDER = ("mode", "cval", "clip")  # options of scikit-image's resize
+
+
+def resize(
+    image: Array, output_shape: Sequence[int], order: int = 1, preserve_range: bool = False, **options: Any
+) -> Array:
     """Resize an image as scikit-image's function of that name, which programs take from caffe.io, by ``resize_image``.
 
     ``output_shape`` is (height, width) or (height, width, K), for an image (H, W) or (H, W, K). Bytes become numbers from 0 to
-    1 unless ``preserve_range``. Options of the border are not needed, as the edge is repeated.
+    1 unless ``preserve_range``. ``options`` of the border change nothing, as the edge is repeated; others are refused.
     """
+    for name, value in options.items():
+        if name not in _BORDER and (name, value) != ("anti_aliasing", False):
+            raise UsageError(
+                f"resize has no option {name}={value!r}", hint="chai smooths nothing before it interpolates"
+            )
     dims = tuple(output_shape) if isinstance(output_shape, Iterable) else (output_shape,)
     pixels = numbers("image", image)
     if np.asarray(image).dtype == np.uint8 and not preserve_range:

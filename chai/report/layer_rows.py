@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..blob import Shape, show
 from ..fixed import Format
 from ..graph import Graph, Layer
-from ..offload.formats import brought, given
+from ..offload.formats import brought, has_formats
 from ..text import number_of
 from ..util import html
 from ..util.table import Table, floored, quantity
@@ -107,7 +107,7 @@ def placed(net: Network, segments: Sequence[HostBlobs] = ()) -> list[LayerRow]:
     times, products = _of_tasks(offload, segments)
     engines = offload.partition.engines
     packed = offload.schedule.from_host
-    own = given(offload.graph)
+    own = has_formats(offload.graph)
     formats = known_formats(net)
     placements = []
     for layer, row in zip(net.graph.layers, rows):
@@ -132,7 +132,7 @@ def placed(net: Network, segments: Sequence[HostBlobs] = ()) -> list[LayerRow]:
 def known_formats(net: Network) -> Mapping[str, Format] | None:
     """Return the final formats by blob; None while they are not measured."""
     offload = net.offload
-    if net.calibrated or (given(offload.graph) and offload.formats):
+    if net.calibrated or (has_formats(offload.graph) and offload.formats):
         return offload.formats
     return brought(offload.plan)  # a schedule for display only has placeholders
 

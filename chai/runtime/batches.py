@@ -237,10 +237,10 @@ def ahead(net: Network, batches: Iterable[Batch], feed: Callable[[Batch], Mappin
     These are so many that they have ``IMAGES`` images. A network that has formats, or has nothing on an overlay, needs none. If
     a custom layer would have to run for it, which may have a state, the first pass measures them.
     """
-    from .measuring import IMAGES, given, stored  # which most passes do without
+    from .measuring import IMAGES, has_formats, stored  # which most passes do without
 
     rest = iter(batches)
-    if net.overlay is None or net.calibrated or given(net.graph):
+    if net.overlay is None or net.calibrated or has_formats(net.graph):
         return rest
     first, feeds, images = list[Batch](), list[Mapping[str, "Feed"]](), 0
     while images < IMAGES and (batch := next(rest, None)) is not None:

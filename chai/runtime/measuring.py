@@ -16,7 +16,7 @@ from ..errors import ModelError
 from ..fixed import Format, largest_magnitudes, without_lowest
 from ..graph import Graph
 from ..images.pictures import Feed, in_floats
-from ..offload.formats import brought, calibrated, given as given, unsigned_blobs
+from ..offload.formats import brought, calibrated, has_formats as has_formats, unsigned_blobs
 from ..offload.headroom import IMAGES as IMAGES, Basis
 from ..offload.plan import Plan
 from ..passes.infer_shapes import infer_shapes

@@ -95,7 +95,7 @@ def _processes() -> str:
 
 
 def _is_orphan(name: str) -> bool:
-    """Return whether a file was not complete when its process ended. One whose number another process has by now is none."""
+    """Return whether a file was incomplete when its process ended; False if another process has that number by now."""
     *_, mark, process, _, end = ("", "", "", *name.split("."))
     if end != "part" or not mark or mark != _processes() or not process.isdecimal():
         return False
@@ -143,7 +143,7 @@ def opened(path: str | Path, pipe: bool = True) -> BinaryIO:
 
 
 def _is_empty(number: int) -> bool:
-    """Return whether an open file of 0 bytes has none. One of the system has some, or does not say so without waiting."""
+    """Return whether an open file whose size is 0 is empty. One of the system may have bytes, or wait for some."""
     try:
         return not os.pread(number, 1, 0)
     except OSError:

@@ -12,7 +12,7 @@ from hypothesis import given, settings, strategies as st
 import chai
 from chai.errors import ModelError
 from chai.fixed import Format
-from chai.offload.formats import calibrated, from_precision, given as brings_formats
+from chai.offload.formats import calibrated, from_precision, has_formats
 from chai.passes.rewrite import rewrite
 from chai.tasks.arithmetic import Arithmetic
 from tests.conftest import examples
@@ -335,12 +335,12 @@ def test_a_precision_param_on_a_custom_layer_alone_counts_as_none(
     """CHaiDNN's examples give one to gemm; what a host layer computes has no fixed-point format."""
     lines = f"conv Convolution data -> a : {CONV}\n{CUSTOM} {FULL}"
     net = network(tmp_path, lines, device="emulator", custom={"twist": twist})
-    assert not brings_formats(net.graph)
+    assert not has_formats(net.graph)
     net.forward(np.full(SHAPE, 0.5))
     assert net.formats is not None and net.formats["data"] == Format("Xilinx", 8, 0.75)  # of two images, times 1.5
     assert warnings(caplog) == []
     both = make(tmp_path, lines.replace(CONV, f"{CONV} {FULL}"), custom={"twist": twist})
-    assert brings_formats(both)
+    assert has_formats(both)
 
 
 def test_a_networks_own_formats_need_no_images(tmp_path: Path) -> None:

@@ -239,6 +239,9 @@ def test_resize_is_scikit_images() -> None:
             caffe.io.resize(floats, shape)
     with pytest.raises(chai.UsageError, match="interp_order 3"):
         caffe.io.resize(floats, (2, 3), 3)
+    assert np.array_equal(caffe.io.resize(floats, (2, 3), anti_aliasing=False), caffe.io.resize(floats, (2, 3)))
+    with pytest.raises(chai.UsageError, match="resize has no option anti_aliasing=True"):
+        caffe.io.resize(floats, (2, 3), anti_aliasing=True)
 
 
 @settings(max_examples=examples(30))
