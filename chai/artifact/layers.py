@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from .. import layers as types
 from ..blob import Shape, show
 from ..errors import PluginError
-from ..fixed import Precision
 from ..graph import Layer
 from ..limits import limits
 from .container import Artifact
@@ -82,6 +81,8 @@ def _layer(
         layer.whole_windows = whole
     layer.blobs = blobs
     if "precision" in entry:
+        from ..tasks.precision import Precision  # which few layers of the host have
+
         layer.precision = file.restore(Precision, entry["precision"], where)
     for relu in ("slope", "ceiling"):
         if relu in entry:
@@ -91,8 +92,7 @@ def _layer(
 
 
 def _custom(file: Artifact, name: str, entry: dict[str, Any], custom: Callable[[], Registry]) -> Layer:
-    from ..plugins.fields import CustomParams
-    from ..plugins.layer import make  # which few files need
+    from ..plugins.layer import CustomParams, make  # which few files need
 
     about = file.of(entry["custom"], {"type": str, "version": str, "values": dict}, name)
     params = file.restore(CustomParams, entry.get("params", {}), f"layer {name!r}")

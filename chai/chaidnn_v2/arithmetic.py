@@ -12,10 +12,11 @@ from typing import ClassVar
 
 from ..blob import Array
 from ..errors import ModelError
-from ..fixed import NOT_FINITE, Centred, Format, Precision, Requantization, largest_magnitudes, round_half_away
+from ..fixed import NOT_FINITE, Centred, Format, Requantization, largest_magnitudes, round_half_away
 from ..tasks import Task, arithmetic
 from ..tasks.arithmetic import Lowered
 from ..tasks.eltwise import Eltwise
+from ..tasks.precision import Precision
 from ..tasks.unsupported import Unsupported
 from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np

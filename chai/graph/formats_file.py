@@ -12,7 +12,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from ..fixed import SCHEMES, SINGLE, Precision
+from ..fixed import SCHEMES, SINGLE
+from ..tasks.precision import Precision
 from ..util.data import jsonfile
 from ..util.data.dataclass_io import plain
 from ..util.data.schema import validate

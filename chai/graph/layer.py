@@ -7,14 +7,13 @@ from copy import copy
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from .. import tasks
 from ..blob import Array, Shape, count, on_device, show
 from ..errors import ModelError, ShapeError
-from ..fixed import Format, Precision
+from ..fixed import Format
 from ..kernels.native import NativeLayer
 from ..limits import limits
 from ..overlay import Overlay
-from ..tasks import Task
+from ..tasks import Task, find
 from ..tasks.window import Window
 from ..text import number_of, visible
 from ..util.lazy_numpy import np
@@ -23,6 +22,7 @@ from .params import LossParams, MessageFields
 
 if TYPE_CHECKING:
     from ..tasks.arithmetic import Arithmetic as Arithmetic
+    from ..tasks.precision import Precision
 else:
     Arithmetic = Any  # an annotation must not load what makes Tasks
 
@@ -245,7 +245,7 @@ class Layer:
 
     def unsupported(self, overlay: Overlay, *bottoms: Shape) -> str | None:
         """Return why the overlay cannot run this layer on bottoms of these shapes; None if it can."""
-        unit = tasks.find("copy").limits(overlay) if self.elementwise else None
+        unit = find("copy").limits(overlay) if self.elementwise else None
         if unit is None or not unit.lookup:
             return self.without_unit
         shape = on_device(bottoms[0])
@@ -270,13 +270,13 @@ class Layer:
     @staticmethod
     def beyond(overlay: Overlay, kind: str, **values: int | bool | str) -> str | None:
         """Return why the manifest excludes a Task of this kind with these values, see ``TaskLimits.excluded``."""
-        limits = tasks.find(kind, overlay.arithmetic).limits(overlay)
+        limits = find(kind, overlay.arithmetic).limits(overlay)
         return f"no {kind} unit" if limits is None else limits.excluded(kind, **values)
 
     @staticmethod
     def channel_step(overlay: Overlay) -> int:
         """Return the number that the first channel of a view of a blob must be a multiple of."""
-        limits = tasks.find("copy").limits(overlay)
+        limits = find("copy").limits(overlay)
         return overlay.layout.channels_per_word if limits is None else limits.channel_step
 
     def lower(self, target: Arithmetic) -> list[Task]:

@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ..errors import ModelError
-from ..fixed import SCHEMES, SINGLE, Format, Precision
+from ..fixed import SCHEMES, SINGLE, Format
 from ..graph import Graph, Layer
 from ..overlay import Overlay
 from ..tasks.arithmetic import Arithmetic
+from ..tasks.precision import Precision
 from ..util.lazy_numpy import np
 from ..util.log import logger
 from ..util.union_find import UnionFind

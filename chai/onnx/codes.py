@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from ..blob import Array
-from ..fixed import SINGLE, Format, Precision
+from ..fixed import SINGLE, Format
 from ..graph import Graph, Layer
+from ..tasks.precision import Precision
 from ..util.lazy_numpy import np
 from .constants import Constant
 from .refusal import Refused

@@ -270,8 +270,7 @@ class Converter:
 
     def _custom(self, record: NodeRecord) -> None:
         """Add the custom layer of a node: attributes are its named arguments, constants its trained parameters."""
-        from ..plugins.fields import CustomParams
-        from ..plugins.layer import make  # which few networks need
+        from ..plugins.layer import CustomParams, make  # which few networks need
 
         bottoms = [self.draft.blobs[name] for name in record.inputs if name and name not in self.draft.constants]
         tops = [name for name in record.outputs if name]

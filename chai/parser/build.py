@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from .. import layers
 from ..errors import ChaiError, ModelError, ParseError, UnknownLayer
-from ..fixed import Precision
 from ..graph import Graph, Layer
 from ..graph.params import LossParams
 from ..graph.source import SourceLayer, Transform
 from ..limits import limits
 from ..plugins.loading import chosen
 from ..plugins.registry import Registry
+from ..tasks.precision import Precision
 from ..util.suggest import did_you_mean, nearest
 from .assign import message_of
 from .message import Message, fill, parameters
@@ -178,8 +178,7 @@ def _make(message: Message, custom: Registry, network: str, phase: str) -> Layer
     layer: Layer | None
     with _located(message):
         if cls is None:
-            from ..plugins.fields import CustomParams
-            from ..plugins.layer import make  # which few networks need
+            from ..plugins.layer import CustomParams, make  # which few networks need
 
             params = fill(CustomParams, message.get("xcustom_param"))
             code = None if flagged else message.get("python_param")

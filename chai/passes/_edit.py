@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 from copy import copy
 from dataclasses import replace
 
-from ..fixed import SINGLE, Precision
+from ..fixed import SINGLE
 from ..graph import Graph, Layer
+from ..tasks.precision import Precision
 
 
 def reading(layer: Layer, others: Mapping[str, str]) -> Layer:

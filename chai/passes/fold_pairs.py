@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..fixed import Centred, Precision
+from ..fixed import Centred
 from ..graph import Graph, Layer
 from ..layers.batch_norm import BN, BatchNorm
 from ..layers.convolution import Convolution
 from ..layers.scale import Scale
+from ..tasks.precision import Precision
 from ..util.lazy_numpy import np
 from ._edit import joined, merged
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import replace
 
-from ..fixed import Precision
 from ..graph import Graph, Layer
 from ..layers.batch_norm import BN
 from ..layers.convolution import Convolution
 from ..layers.power import Power
+from ..tasks.precision import Precision
 
 GROUPS = 2  # of a convolution; more are CHaiDNN's depthwise ones
 

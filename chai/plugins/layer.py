@@ -16,7 +16,7 @@ from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from .definition import CustomType, Function, Implementation
-from .fields import Called, CustomParams
+from .fields import Called, CustomParams as CustomParams
 from .frame import Formats, Frame, best, candidates
 from .loading import lookup, places
 from .registry import Registry

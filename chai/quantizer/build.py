@@ -9,11 +9,12 @@ from functools import cached_property, partial
 
 from ..blob import Array
 from ..errors import UsageError
-from ..fixed import SINGLE, Coarser, Format, Precision, blocks, quantize_weights, weight_steps
+from ..fixed import SINGLE, Coarser, Format, blocks, quantize_weights, weight_steps
 from ..graph import Graph, Layer
 from ..kernels.codes import pack, unpack
 from ..offload.formats import from_precision, unsigned_blobs
 from ..tasks.arithmetic import arithmetic
+from ..tasks.precision import Precision
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from . import equalise, registers, weights

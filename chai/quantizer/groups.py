@@ -7,12 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ..blob import Array
-from ..fixed import Coarser, Format, Precision, Scaled
+from ..fixed import Coarser, Format, Scaled
 from ..graph import Graph, Layer
 from ..kernels.codes import quantized
 from ..offload.partition import only_scores
 from ..overlay import Overlay
 from ..tasks.coarser import FACTORS, Sums, fitted
+from ..tasks.precision import Precision
 from ..util.lazy_numpy import np
 from ..util.union_find import UnionFind
 

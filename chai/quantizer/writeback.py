@@ -16,11 +16,11 @@ import chai
 
 from ..blob import Array
 from ..chaidnn_v2.arithmetic import table_fraction
-from ..fixed import Precision
 from ..graph import Composed, Graph, Layer, formats_file
 from ..parser.caffemodel import write_caffemodel
 from ..parser.text import STAMP, Block, layers_of, parse, read_source, stamp
 from ..passes.fold_pairs import centred_pair
+from ..tasks.precision import Precision
 from ..util.data.dataclass_io import plain
 from ..util.files import complete, digest
 from ..util.lazy_numpy import np

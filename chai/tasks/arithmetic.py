@@ -12,11 +12,12 @@ from typing import Any, ClassVar, Protocol, cast
 
 from ..blob import Array
 from ..errors import ModelError
-from ..fixed import Centred, Format, Precision, Quantized, Scaled, round_half_away, with_sums
+from ..fixed import Centred, Format, Quantized, Scaled, round_half_away, with_sums
 from ..overlay import Overlay
 from ..util.lazy_numpy import np
 from . import Task, find, package_of
 from .coarser import Sums
+from .precision import Precision
 from .target import Target
 from .window import POINT, Window
 

@@ -10,7 +10,6 @@ from ..blob import Array, Shape, View
 from ..fixed import (
     Coarser,
     Format,
-    Precision,
     Requantization,
     Scaled,
     largest_magnitudes,
@@ -22,6 +21,7 @@ from ..fixed import (
 from ..overlay import Overlay
 from ..util.lazy_numpy import np
 from .coarser import FACTORS, Quantize, Sums, fitted
+from .precision import Precision
 from .unsupported import Unsupported
 
 

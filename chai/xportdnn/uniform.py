@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import UsageError
-from ..fixed import Precision
 from ..graph import Layer
 from ..quantizer.writeback import check_form, write_prototxt
+from ..tasks.precision import Precision
 from ..zoo.locate import locate, read_graph
 
 Three = tuple[int, int, int]

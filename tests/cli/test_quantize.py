@@ -15,12 +15,12 @@ from PIL import Image
 import chai
 from chai.cli import main
 from chai.env import env
-from chai.fixed import Precision
 from chai.images.files import read
 from chai.images.preprocess import Preprocess
 from chai.images.resized import views
 from chai.parser.caffemodel import write_caffemodel
 from chai.quantizer import quantize
+from chai.tasks.precision import Precision
 from chai.util.paths import resource
 from chai.xportdnn.__main__ import main as xportdnn
 from chai.zoo.locate import read_graph

@@ -16,9 +16,10 @@ from PIL import Image
 import chai
 from chai.cli import main
 from chai.errors import ParseError, UsageError
-from chai.fixed import SINGLE, Precision
+from chai.fixed import SINGLE
 from chai.graph.formats_file import apply, write
 from chai.quantizer import Recipe, quantize
+from chai.tasks.precision import Precision
 
 from .common import blob, model, node, number, numbers, outside
 from .networks import mobilenet_v2, resnet18

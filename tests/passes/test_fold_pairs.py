@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from chai.chaidnn_v2.arithmetic import ChaidnnArithmetic
-from chai.fixed import Precision
 from chai.layers.batch_norm import BN
 from chai.passes.fold_pairs import fold_pairs
 from chai.passes.rewrite import rewrite
+from chai.tasks.precision import Precision
 
 from .common import AFFINE, CONV, GLOBAL, facts, make, origins, same, types
 

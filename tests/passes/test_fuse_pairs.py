@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from chai.chaidnn_v2.arithmetic import ChaidnnArithmetic
-from chai.fixed import Precision
 from chai.graph import Graph
 from chai.passes.rewrite import rewrite
+from chai.tasks.precision import Precision
 
 from .common import AFFINE, CONV, GLOBAL, facts, make, origins, same
 

@@ -12,12 +12,13 @@ import numpy as np
 import pytest
 
 import chai
-from chai.fixed import Format, Precision
+from chai.fixed import Format
 from chai.offload.formats import from_precision
 from chai.parser.caffemodel import write_caffemodel
 from chai.parser.text import parse, read_source, stamp, stamped
 from chai.quantizer import Recipe, quantize
 from chai.quantizer.writeback import annotated, fields
+from chai.tasks.precision import Precision
 from chai.util.files import digest
 from tests.conftest import thinned
 from tests.passes.common import AFFINE, AVE, CONV, DEEP, GLOBAL, MAX, network, prototxt
