@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 LOWEST = -10000  # what a class has to exceed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ArgMaxLimits(TaskLimits):
     """``input_max``: rows, and columns, of the input; ``pad_max``: of those that a Crop leaves out before the output."""
 

@@ -24,7 +24,7 @@ STAGED = 2048  # pixels of the rows that the pooling unit has on chip
 SUM = 24  # bits of an average's product
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ChaidnnPoolLimits(pool.PoolLimits):
     """``standalone``: maxima are computed by a unit of their own, not by that of convolutions."""
 

@@ -43,7 +43,7 @@ class Program:
         """Release its resources on the device; a later run acquires them again."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Device:
     """``name`` is what users type, ``summary`` one line about it; ``fixed`` devices compute Tasks in fixed point.
 

@@ -37,7 +37,7 @@ class Composed(NamedTuple):
     tops: tuple[str, ...] = ()
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class Graph:
     """A network for one phase: layers in the order of the prototxt, which is topological.
 

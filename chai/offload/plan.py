@@ -14,7 +14,7 @@ from ..text import number_of, visible
 from .schedule import Schedule
 
 
-@dataclass
+@dataclass(eq=False)
 class Segment:
     """Consecutive layers on one engine."""
 
@@ -22,7 +22,7 @@ class Segment:
     layers: list[Layer] = field(default_factory=list)
 
 
-@dataclass(repr=False)
+@dataclass(eq=False, repr=False)
 class Partition:
     """Segments in order; ``reasons`` has the reason for each layer on the host."""
 

@@ -138,7 +138,7 @@ class DeviceStep(NamedTuple):
 Step = Pack | Unpack | HostStep | DeviceStep
 
 
-@dataclass
+@dataclass(eq=False, repr=False)
 class Schedule:
     """Steps in order.
 

@@ -185,7 +185,7 @@ class OnChipBuffers(NamedTuple):
     pool: OnChipBuffer
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TaskLimits:
     """The limits of every kind of Task; each kind adds its own. Sizes are heights and widths in pixels.
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .probe import Maker, Probe
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AffineLimits(TaskLimits):
     """Limits of one multiplication and one addition per element."""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from .probe import Maker, Probe
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class ConvLimits(TaskLimits):
     """Each ``_max`` applies to both axes."""
 

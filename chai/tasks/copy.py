@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .probe import Maker, Probe
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CopyLimits(TaskLimits):
     """Limits of copies; ``fold``: whether the words may be read as a map of another shape."""
 

@@ -29,7 +29,7 @@ SLOWER = 1.5  # times the cycles of the array that it may take, as the array com
 RECORDS = 20  # cycles more than one for each record, until those of the next planes are there
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class DepthwiseLimits(TaskLimits):
     """Each ``_max`` applies to both axes, but ``columns_max``: of the input, which the unit keeps two rows of."""
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from .target import Target
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class EltwiseLimits(TaskLimits):
     """Caffe's operations, and the number of blobs that one Task reads. ``vector``: the second may have one pixel."""
 

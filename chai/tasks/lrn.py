@@ -44,7 +44,7 @@ _SLOPE = BitField("slope", 1, 0, FACTOR_BITS, True, "what is added to it until t
 SEGMENT = Record("segment", 0, 8, "little", (_BASE, _SLOPE))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class LRNLimits(TaskLimits):
     """``local_size_max``: channels of a window."""
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from .probe import Maker, Probe
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class PoolLimits(TaskLimits):
     """``global_max`` replaces ``kernel_max`` if one window covers the whole image."""
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 ROWS_MAX = (1 << 16) - 1  # of all planes of an image
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FactorLimits(TaskLimits):
     """``factor_max``: rows, and columns, of the output for one of the input."""
 
