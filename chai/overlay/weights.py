@@ -57,8 +57,6 @@ class Packed:
         self.group = group
         self.axes = _blocks(shape, group, array)
         self.bytes = prod(self.axes)
-        self._grid = (1, self.axes[0]) if len(self.axes) == 4 else self.axes[:2]  # groups, blocks of outputs in each
-        self._block = self.axes[-3:] if len(self.axes) == 4 else self.axes[2:]
         self._source, self._offset = source, offset
         self._sums = self._checked(summed=prod(shape[1:]) >= LONG)
 
@@ -84,28 +82,27 @@ class Packed:
     def magnitudes(self) -> Array:
         """Return the sum of the magnitudes of each output channel's weights, int64 (M,)."""
         sums = self._sums if len(self._sums) else self._checked(summed=True)
-        return sums.reshape(self._grid[0], -1)[:, : self.shape[0] // self._grid[0]].reshape(-1)
+        groups = self.axes[0]
+        return sums.reshape(groups, -1)[:, : self.shape[0] // groups].reshape(-1)
 
     def _parts(self) -> Iterator[tuple[int, Array]]:
         """Yield the number of a block of outputs, and the codes (blocks, ...) of some from it on, in one buffer for all."""
-        size, count = prod(self._block), prod(self._grid)
+        count, size = prod(self.axes[:2]), prod(self.axes[2:])
         step = max(1, PART // max(1, size))
         buffer = np.empty(min(step, count) * size, np.int8)
         for first in range(0, count, step):
             several = min(step, count - first)
             codes = buffer[: several * size]
             self._source.read(codes, self._offset + first * size)
-            yield first, codes.reshape(several, *self._block)
+            yield first, codes.reshape(several, *self.axes[2:])
 
     def _checked(self, summed: bool) -> Array:
         """Return the sums of magnitudes, int64 (blocks of outputs, outputs), or no blocks unless ``summed``.
 
         Raises DeviceError for a code of -128, and for a byte that is not zero in the padding of partial blocks.
         """
-        groups, each = self._grid
-        lanes = self._block[-1]
-        outputs = self.shape[0] // groups % lanes
-        inputs = self.shape[1] % self._block[-2] if len(self._block) > 3 else 0
+        groups, each, *_, block, lanes = self.axes
+        outputs, inputs = self.shape[0] // groups % lanes, self.shape[1] % block
         sums = np.empty((groups * each if summed else 0, lanes), np.int64)
         wide = np.int32 if self.bytes < 1 << 24 else np.int64  # a code has 7 bits; narrow sums are faster
         for first, blocks in self._parts():
@@ -128,12 +125,9 @@ class Packed:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         m, c, kh, kw = self.shape
-        blocks = self.blocks(np.empty(self.bytes, np.int8))
-        if blocks.ndim == 4:
-            codes = blocks.transpose(0, 3, 1, 2).reshape(-1, 1, kh, kw)[:m]
-        else:
-            group, mb, cb, _, _, ci, mo = self.axes
-            codes = blocks.transpose(0, 1, 6, 2, 5, 3, 4).reshape(group, mb * mo, cb * ci, kh, kw)[:, : m // group, :c]
+        group, mb, cb, _, _, ci, mo = self.axes
+        blocks = self.blocks(np.empty(self.bytes, np.int8)).transpose(0, 1, 6, 2, 5, 3, 4)
+        codes = blocks.reshape(group, mb * mo, cb * ci, kh, kw)[:, : m // group, :c]
         return np.array(codes.reshape(self.shape), dtype or np.int8)
 
 
@@ -144,19 +138,15 @@ class Unpacked:
     """
 
     def __init__(self, weights: Array, group: int, array: sections.Array) -> None:
-        _check_codes(weights)
+        for code in (int(weights.min(initial=0)), int(weights.max(initial=0))):
+            if abs(code) > WEIGHT:
+                raise DeviceError(f"weights: {code} is outside -{WEIGHT}..{WEIGHT}")
         self.bytes = weight_bytes(weights.shape, group, array)
         self._given = weights, group, array
 
     def read(self, out: Array) -> None:
         """Read all bytes, with padding, into ``out`` (int8 or uint8, one axis)."""
         out.view(np.uint8)[...] = np.frombuffer(pack_weights(*self._given), np.uint8)
-
-
-def _check_codes(weights: Array) -> None:
-    for code in (int(weights.min(initial=0)), int(weights.max(initial=0))):
-        if abs(code) > WEIGHT:
-            raise DeviceError(f"weights: {code} is outside -{WEIGHT}..{WEIGHT}")
 
 
 def pack_weights(weights: Array, group: int, array: sections.Array) -> bytes:
@@ -168,23 +158,13 @@ def pack_weights(weights: Array, group: int, array: sections.Array) -> bytes:
     ``array.inputs`` such words during one pass of a kernel tap.
 
     With one input and one output channel per group (depthwise) such blocks would contain a single weight. The order then
-    is: block of ``array.inputs`` channels; row and column; channel of the block.
-
-    Raises DeviceError for a code of -128.
+    is that of one group of so many output channels with one input each, in blocks of ``array.inputs``.
     """
-    _check_codes(weights)
-    blocks = _blocks(weights.shape, group, array)
-    m, c, kh, kw = weights.shape
-    if is_depthwise(weights.shape, group):
-        padded = np.zeros((blocks[0] * array.inputs, kh, kw), np.int8)
-        padded[:m] = weights[:, 0]
-        ordered = padded.reshape(blocks[0], array.inputs, kh, kw).transpose(0, 2, 3, 1)
-    else:
-        _, mb, cb, *_ = blocks
-        padded = np.zeros((group, mb * array.outputs, cb * array.inputs, kh, kw), np.int8)
-        padded[:, : m // group, :c] = weights.reshape(group, m // group, c, kh, kw)
-        ordered = padded.reshape(group, mb, array.outputs, cb, array.inputs, kh, kw).transpose(0, 1, 3, 5, 6, 4, 2)
-    return ordered.tobytes()
+    m, c = weights.shape[:2]
+    group, mb, cb, kh, kw, ci, mo = _blocks(weights.shape, group, array)
+    padded = np.zeros((group, mb * mo, cb * ci, kh, kw), np.int8)
+    padded[:, : m // group, :c] = weights.reshape(group, m // group, c, kh, kw)
+    return padded.reshape(group, mb, mo, cb, ci, kh, kw).transpose(0, 1, 3, 5, 6, 4, 2).tobytes()
 
 
 def matrices(weights: Array | Packed, group: int, take: Callable[..., Array]) -> Array:
@@ -193,7 +173,7 @@ def matrices(weights: Array | Packed, group: int, take: Callable[..., Array]) ->
     The result is in ``take("weights", *shape)``; ``take("bytes", size)`` is a temporary buffer, of at least 4 bytes each.
     """
     m, c, kh, kw = weights.shape
-    if not isinstance(weights, Packed) or len(weights.axes) == 4:
+    if not isinstance(weights, Packed) or is_depthwise(weights.shape, group):
         flat = take("weights", group, m // group, c * kh * kw)
         np.copyto(flat, np.asarray(weights).reshape(flat.shape))
         return flat
@@ -212,8 +192,7 @@ def weight_bytes(shape: Shape, group: int, array: sections.Array) -> int:
 
 def block_bytes(shape: Shape, group: int, array: sections.Array) -> int:
     """Return the bytes of the packed weights of one block of outputs."""
-    blocks = _blocks(shape, group, array)
-    return prod(blocks[1:] if is_depthwise(shape, group) else blocks[2:])
+    return prod(_blocks(shape, group, array)[2:])
 
 
 def is_depthwise(shape: Shape, group: int) -> bool:
@@ -246,9 +225,9 @@ def block_diagonal(weights: Array, group: int, count: int) -> Array:
 
 
 def _blocks(shape: Shape, group: int, array: sections.Array) -> tuple[int, ...]:
-    """Return the axes of packed weights, outermost first."""
+    """Return the axes of packed weights, outermost first, as ``pack_weights`` describes them."""
     m, c, kh, kw = shape
+    inputs, outputs = array.inputs, array.outputs
     if is_depthwise(shape, group):
-        return ceil_div(m, array.inputs), kh, kw, array.inputs
-    mb, cb = ceil_div(m // group, array.outputs), ceil_div(c, array.inputs)
-    return group, mb, cb, kh, kw, array.inputs, array.outputs
+        group, inputs, outputs = 1, 1, array.inputs
+    return group, ceil_div(m // group, outputs), ceil_div(c, inputs), kh, kw, inputs, outputs

@@ -288,8 +288,8 @@ class NativeProgram:
             assert weights is not None
             assert bias is not None
             if isinstance(weights, Packed):
-                data = weights.blocks(scratch[: weights.bytes])
-                block = data.shape[6] if data.ndim == 7 else 1, data.shape[5] if data.ndim == 7 else data.shape[3]
+                data, (*_, inputs, outputs) = weights.blocks(scratch[: weights.bytes]), weights.axes
+                block = (1, outputs) if form.kind == Kind.DEPTHWISE else (outputs, inputs)
             else:
                 data, block = np.ascontiguousarray(weights, np.int8), (1, 1)
             bias32 = bias.astype(np.int32)
