@@ -154,11 +154,11 @@ def _estimate(source: SourceText, line: int, cells: list[_Cell], overlay: Overla
 
 def _cycles(task: Task, overlay: Overlay, shapes: dict[str, Shape]) -> int:
     """Return the modelled cycles; a layer with few channels is taken to read a network input, which may be unfolded."""
-    task = task.joined(overlay)
-    unfold = task.unfolding(overlay, shapes["in"])
-    if unfold is None:
-        return task.cycles(overlay, shapes)
-    return task.unfolded(unfold, "in").cycles(overlay, {**shapes, "in": unfold.shape(shapes["in"])})
+    if isinstance(task, Conv):
+        task = task.joined(overlay)
+        if (unfold := task.unfolding(overlay, shapes["in"])) is not None:
+            task, shapes = task.unfolded(unfold, "in"), {**shapes, "in": unfold.shape(shapes["in"])}
+    return task.cycles(overlay, shapes)
 
 
 def _untimed(kind: str) -> tuple[str, str]:

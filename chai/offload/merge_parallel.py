@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from ..blob import Shape, View
 from ..overlay import Overlay
 from ..tasks import Task
+from ..tasks.conv import Conv
 
 
 @dataclass
@@ -33,10 +34,9 @@ def merge_parallel(
     A Task whose blob is already a part of another one (``views``) is not merged.
     """
     result = Merged(list(tasks), {}, {})
-    groups: dict[Hashable, list[Task]] = {}
+    groups: dict[Hashable, list[Conv]] = {}
     for task in result.tasks:
-        key = task.merge_key()
-        if key is not None and task.output not in views:
+        if isinstance(task, Conv) and task.output not in views and (key := task.merge_key()) is not None:
             groups.setdefault((task.kind, key), []).append(task)
     for group in groups.values():
         joint = _Joint(group[:1], shapes, overlay)
@@ -60,7 +60,7 @@ class _Joint:
     the zero point of the parts' format, and nothing reads them; parts that need no padding go first.
     """
 
-    def __init__(self, parts: list[Task], shapes: Mapping[str, Shape], overlay: Overlay) -> None:
+    def __init__(self, parts: list[Conv], shapes: Mapping[str, Shape], overlay: Overlay) -> None:
         self.parts = parts
         channels = {part.output: shapes[part.output][1] for part in parts}
         limits = parts[0].limits(overlay)

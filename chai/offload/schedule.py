@@ -202,13 +202,15 @@ def with_plain_inputs(
     scheduled: Schedule, shapes: Mapping[str, Shape], reads_plain: Callable[[Unfold, int], bool]
 ) -> Schedule:
     """Return a Schedule of the same codes whose inputs are plain where that can be and a device ``reads_plain`` ones faster."""
+    from ..tasks.conv import Conv  # float networks need no Tasks
+
     steps = list(scheduled.steps)
     for at, pack in enumerate(scheduled.steps):
         if not isinstance(pack, Pack) or pack.unfold is None or not reads_plain(pack.unfold, shapes[pack.blob][1]):
             continue
         name = unfolded_name(pack.blob)
         plain = {
-            task: task.from_plain(pack.unfold, pack.blob)
+            task: task.from_plain(pack.unfold, pack.blob) if isinstance(task, Conv) else None
             for step in scheduled.segments
             for task in step.tasks
             if name in task.inputs

@@ -16,6 +16,7 @@ from ..fixed import Format
 from ..graph import Graph
 from ..tasks import Task
 from ..tasks.arithmetic import Arithmetic
+from ..tasks.conv import Conv
 from ..tasks.depthwise import in_window_engine
 from ..tasks.unfold import Unfold
 from ..tasks.unsupported import Unsupported
@@ -75,8 +76,9 @@ def schedule(
             outputs = tuple(top for layer in segment.layers for top in layer.tops if top in outside)
             work = [t for layer in segment.layers for t in tasks[layer.name] if not _is_view(t, result.views)]
             overlay = target.overlay
-            joined = [in_window_engine(task.joined(overlay), overlay, target.shapes) for task in work]
-            merged = merge_parallel(joined, result.views, target.shapes, overlay)
+            joined = [task.joined(overlay) if isinstance(task, Conv) else task for task in work]
+            placed = [in_window_engine(task, overlay, target.shapes) for task in joined]
+            merged = merge_parallel(placed, result.views, target.shapes, overlay)
             used = dict.fromkeys(blob for task in work for blob in (*task.inputs, task.output))
             between = [blob for blob in used if blob in target.between]
             result.shapes.update((blob, target.shapes[blob]) for blob in between)
@@ -108,7 +110,7 @@ def _unfold_inputs(scheduled: Schedule, inputs: Collection[str], target: Arithme
     unfolds: dict[str, Unfold] = {}
     for task in tasks:
         blob, name = task.inputs[0], unfolded_name(task.inputs[0])
-        if blob not in inputs or blob in shared or readers[blob] > 1 or name in shapes:
+        if not isinstance(task, Conv) or blob not in inputs or blob in shared or readers[blob] > 1 or name in shapes:
             continue
         unfold = task.unfolding(target.overlay, shapes[blob])
         if unfold is not None:

@@ -7,7 +7,7 @@ match its codes bit for bit. Activations are codes (int8) in NCHW; each device d
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from ..overlay.weights import Piece
     from .fields import Operands, StridedBlob
     from .probe import Maker, Probe
-    from .unfold import Unfold
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -305,33 +304,6 @@ class Task:
         It need not check what ``fields`` of the Task would write otherwise, nor read its ``lookup``. Raises DeviceError
         for constants that ``constants`` would not return, and for values of no Task.
         """
-        raise NotImplementedError(cls.kind)
-
-    # -- rewriting
-
-    def joined(self, overlay: Overlay) -> Task:
-        """Return the Task with groups of channels as the overlay can read them."""
-        return self
-
-    def unfolding(self, overlay: Overlay, source: Shape) -> Unfold | None:
-        """Return how to unfold the input, a blob of shape ``source``, if the Task is then faster; else None."""
-        return None
-
-    def unfolded(self, unfold: Unfold, blob: str) -> Task:
-        """Return the Task that computes the same from the unfolded input ``blob``."""
-        raise NotImplementedError(self.kind)
-
-    def from_plain(self, unfold: Unfold, blob: str) -> Task | None:
-        """Return the Task that computes the same from ``blob``, which is not unfolded: the inverse of ``unfolded``, or None."""
-        return None
-
-    def merge_key(self) -> Hashable | None:
-        """Return a key that is equal for Tasks whose channels can be merged into one Task; None if this kind cannot."""
-        return None
-
-    @classmethod
-    def merged(cls, parts: Sequence[Self], gaps: Sequence[int], output: str) -> Self:
-        """Return one Task for parts with equal ``merge_key``, with ``gaps`` channels of zeros after each."""
         raise NotImplementedError(cls.kind)
 
     # -- testing a device

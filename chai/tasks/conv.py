@@ -183,7 +183,10 @@ class Conv(FilterTask):
         common |= {"pooling": pooling, "wide": bool(values.get("wide"))}
         return cls.decoded(values, memory, window, values["group"], common)
 
+    # -- rewriting
+
     def joined(self, overlay: Overlay) -> Conv:
+        """Return the Task with groups of channels as the overlay can read them."""
         count = groups_to_join(self.weights.shape, self.group, overlay) if overlay.own is None else 1
         if count == 1:
             return self
@@ -196,7 +199,7 @@ class Conv(FilterTask):
         return replace(self, weights=weights, zero_weights=zeros, **changes)
 
     def unfolding(self, overlay: Overlay, source: Shape) -> Unfold | None:
-        """Return the Unfold with the fewest passes, of several the one with the smallest blob; None if the plain blob is best.
+        """Return how to unfold the input (of shape ``source``) for the fewest passes, then the smallest blob; None: not at all.
 
         A blob of more than 1.1 times the image at full words of the array's inputs is not considered.
         """
@@ -217,9 +220,11 @@ class Conv(FilterTask):
         return candidates[min(candidates)]
 
     def unfolded(self, unfold: Unfold, blob: str) -> Conv:
+        """Return the Task that computes the same from the unfolded input ``blob``."""
         return self._with(unfold.weights(np.asarray(self.weights)), inputs=(blob,), window=unfold.kernel)
 
     def from_plain(self, unfold: Unfold, blob: str) -> Conv | None:
+        """Return the Task that computes the same from ``blob``, which is not unfolded: the inverse of ``unfolded``, or None."""
         if self.group > 1:
             return None
         weights = unfold.plain_weights(np.asarray(self.weights))
@@ -227,6 +232,7 @@ class Conv(FilterTask):
         return None if weights is None else self._with(weights, inputs=(blob,), window=unfold.window)
 
     def merge_key(self) -> Hashable | None:
+        """Return a key that is equal for Tasks whose channels can be merged into one Task; None if it cannot be merged."""
         r = self.requantization
         lookup = None if self.lookup is None else self.lookup.tobytes()
         alike = self.inputs, self.window, self.zero, r.shift, r.low, r.high, r.zero, r.negative is None, lookup
@@ -234,7 +240,7 @@ class Conv(FilterTask):
 
     @classmethod
     def merged(cls, parts: Sequence[Self], gaps: Sequence[int], output: str) -> Self:
-        """Return one convolution: shifts and clamps are equal, all else is per channel."""
+        """Return one Task for parts with equal ``merge_key``, with ``gaps`` channels of zeros after each."""
 
         def padded(arrays: Iterable[Array]) -> Array:
             return np.concatenate([np.pad(a, [(0, gap)] + [(0, 0)] * (a.ndim - 1)) for a, gap in zip(arrays, gaps)])
