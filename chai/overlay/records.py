@@ -25,7 +25,7 @@ def pack(record: Record, values: Mapping[str, int]) -> bytes:
         value = index(values[name])
         low, high = field.range
         if not low <= value <= high or value % field.multiple:
-            _check_value(record, field, value)
+            _check_value(record.name, field, value)
         total |= (value & field.mask) << field.position
     return total.to_bytes(record.bytes, "little")
 
@@ -47,7 +47,7 @@ def unpack(record: Record, data: bytes | bytearray | memoryview) -> dict[str, in
         if value & sign:
             value -= mask + 1
         if value % multiple:  # any other value fits if its bits do
-            _check_value(record, record.values[name], value)
+            _check_value(record.name, record.values[name], value)
         values[name] = value
     total &= record.unused
     if total:
@@ -123,10 +123,7 @@ def _check_column(record: Record, field: BitField, column: Array) -> None:
     wrong = (column < low) | (column > high) | (column % field.multiple != 0)
     if wrong.any():
         i = int(wrong.argmax())
-        try:
-            _check_value(record, field, int(column[i]))
-        except DeviceError as error:
-            raise DeviceError(f"record {i} of the {error.message}") from error
+        _check_value(f"record {i} of the {record.name}", field, int(column[i]))
 
 
 def _check_names(record: Record, values: Collection[str]) -> None:
@@ -139,11 +136,11 @@ def _check_names(record: Record, values: Collection[str]) -> None:
         raise DeviceError(f"{record.name}: no value for {', '.join(n for n in known if n not in values)}")
 
 
-def _check_value(record: Record, field: BitField, value: int) -> None:
+def _check_value(record: str, field: BitField, value: int) -> None:
     low, high = field.range
     if not low <= value <= high:
         sign = "signed" if field.signed else "unsigned"
         bits = f"{number_of(field.width, 'bit')}, {sign}"
-        raise DeviceError(f"{record.name}: {field.name} = {value} is outside {low}..{high} ({bits}): {field.about}")
+        raise DeviceError(f"{record}: {field.name} = {value} is outside {low}..{high} ({bits}): {field.about}")
     if value % field.multiple:
-        raise DeviceError(f"{record.name}: {field.name} = {value:#x} is not a multiple of {field.multiple}")
+        raise DeviceError(f"{record}: {field.name} = {value:#x} is not a multiple of {field.multiple}")
