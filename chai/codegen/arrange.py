@@ -27,8 +27,15 @@ Access = tuple[tuple[str, int], Box]  # a blob and a run of its images, and the 
 
 
 class Arrangement(NamedTuple):
-    """A schedule: pieces in the order in which they begin, the effort of each, and the makespan in cycles."""
+    """A schedule of the Tasks that are cut in a ``way``, ``by_paths`` or not.
 
+    ``pieces``   in the order in which they begin
+    ``efforts``  of each piece
+    ``cycles``   the makespan
+    """
+
+    way: Way
+    by_paths: bool
     pieces: list[Piece]
     efforts: list[Effort]
     cycles: int
@@ -37,14 +44,6 @@ class Arrangement(NamedTuple):
     def cost(self) -> int:
         """Return the cycles, and those that each piece has to save."""
         return self.cycles + SAVED * len(self.pieces)
-
-
-class Candidate(NamedTuple):
-    """A way to cut the Tasks, and the arrangement of its pieces, ``by_paths`` or not."""
-
-    way: Way
-    by_paths: bool
-    arrangement: Arrangement
 
 
 def best_arrangement(
@@ -64,11 +63,11 @@ def best_arrangement(
     alone = min(ALONE, len(tasks))
     steps = len(starts) + len(parts) + alone
     with meter("steps of planning") as tell:
-        candidates = []
+        tried = []
         for done, (way, by_paths) in enumerate(starts):
             tell(done, steps)
-            candidates.append(Candidate(way, by_paths, arranger.arrangement(way, by_paths)))
-        best = min(candidates, key=lambda candidate: candidate.arrangement.cost)
+            tried.append(arranger.arrangement(way, by_paths))
+        best = min(tried, key=lambda arrangement: arrangement.cost)
         for done, part in enumerate(parts, len(starts)):
             tell(done, steps)
             best = _improved(arranger, best, part, [way[part] for way in ways])
@@ -77,11 +76,13 @@ def best_arrangement(
         for done, i in enumerate(sorted(longest), len(starts) + len(parts)):
             tell(done, steps)
             best = _improved(arranger, best, slice(i, i + 1), arranger.cuts.bands_of(best.way[i]), tries=2)
-    return best.arrangement
+    return best
 
 
-def _improved(arranger: Arranger, best: Candidate, part: slice, options: Iterable[Way], tries: int = 1) -> Candidate:
-    """Return the candidate with the Tasks of a part cut as another of the options, if that costs less.
+def _improved(
+    arranger: Arranger, best: Arrangement, part: slice, options: Iterable[Way], tries: int = 1
+) -> Arrangement:
+    """Return the arrangement with the Tasks of a part cut as another of the options, if that costs less.
 
     It looks at options with more pieces, then at those with fewer, until so many one after the other do not cost less.
     """
@@ -92,8 +93,8 @@ def _improved(arranger: Arranger, best: Candidate, part: slice, options: Iterabl
             mixed = (*best.way[: part.start], *options[at], *best.way[part.stop :])
             arrangement = arranger.arrangement(mixed, best.by_paths)
             at, left = at + step, left - 1
-            if arrangement.cost < best.arrangement.cost:
-                best, left = Candidate(mixed, best.by_paths, arrangement), tries
+            if arrangement.cost < best.cost:
+                best, left = arrangement, tries
     return best
 
 
@@ -118,9 +119,9 @@ class Arranger:
         priorities = _critical_paths(costs, predecessors) if by_paths else [0.0] * len(pieces)
         order = _strips_in_order(_list_schedule(costs, predecessors, priorities), pieces)
         after = _counts([costs[i].engine for i in order], [predecessors[i] for i in order], order)
-        arrangement = sharing(self._overlay, self._tasks, [pieces[i] for i in order])
-        efforts = [self.cuts.effort(piece) for piece in arrangement]
-        return Arrangement(arrangement, efforts, makespan(efforts, after, first_cycle(self._overlay)))
+        ordered = sharing(self._overlay, self._tasks, [pieces[i] for i in order])
+        efforts = [self.cuts.effort(piece) for piece in ordered]
+        return Arrangement(way, by_paths, ordered, efforts, makespan(efforts, after, first_cycle(self._overlay)))
 
     def _predecessors(self, pieces: Sequence[Piece]) -> list[set[int]]:
         """Return for each piece those before it that write what it reads. No part of a blob is written twice, but for strips."""

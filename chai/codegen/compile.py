@@ -35,17 +35,16 @@ def chain(work: Work) -> Chain:
     overlay, shapes = work.overlay, work.shapes
 
     # orders are compared as if no bytes were shared, so no Task waits for them; then bytes are shared where it costs no cycles
-    pieces, efforts, _ = best_arrangement(overlay, work.tasks, shapes, work.views)
-
-    tasks = tuple(arranged(work.tasks, pieces))
+    order = best_arrangement(overlay, work.tasks, shapes, work.views)
+    tasks = tuple(arranged(work.tasks, order.pieces))
     usage = Usage([(task.inputs, task.output) for task in tasks], work.reads, work.writes)
     drafts = []
     for apart in APART:
         layout = regions(overlay.layout, shapes, work.views, usage, apart=apart)
         after = dependencies(overlay, tasks, shapes, layout)
-        drafts.append(Chain(overlay, tasks, tuple(pieces), shapes, layout, after, [], []))
+        drafts.append(Chain(overlay, tasks, tuple(order.pieces), shapes, layout, after, [], []))
     small = [one for one in drafts if sum(one.regions.sizes.values()) <= ROOM]
-    best = min(small, key=lambda one: makespan(efforts, one.after, first_cycle(overlay)), default=drafts[0])
+    best = min(small, key=lambda one: makespan(order.efforts, one.after, first_cycle(overlay)), default=drafts[0])
     descriptors, constants = _encoded(best)
     return replace(best, descriptors=descriptors, constants=constants)
 

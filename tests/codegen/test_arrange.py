@@ -216,13 +216,13 @@ def test_the_cycles_are_those_of_the_chain_where_no_blobs_share_bytes(network: A
         best = best_arrangement(Z2, tasks, shapes, views)
     assert any(piece.rows for way in ways for piece in way.pieces)
     assert best.cost <= min(way.cost for way in ways)
-    for pieces, _, cycles in (*ways, best):
-        work = arranged(tasks, pieces)
+    for arrangement in (*ways, best):
+        work = arranged(tasks, arrangement.pieces)
         moves = [(task.inputs, task.output) for task in work]
         laid = regions(Z2.layout, shapes, views, Usage(moves, ["0"], [*wrote]), apart=len(work))
         after = dependencies(Z2, work, shapes, laid)
-        assert chain_cycles(Z2, work, shapes, after) == cycles
-        every = [(i, _of(images, batch), _of(some, rows)) for i, images, some, *_ in pieces]
+        assert chain_cycles(Z2, work, shapes, after) == arrangement.cycles
+        every = [(i, _of(images, batch), _of(some, rows)) for i, images, some, *_ in arrangement.pieces]
         places = sorted((i, n, row) for i, images, some in every for n in range(*images) for row in range(*some))
         assert places == [(i, n, row) for i in range(len(tasks)) for n in range(batch) for row in range(rows)]
 
