@@ -16,7 +16,7 @@ from ..fixed import Requantization, requantize
 from ..overlay import Overlay, TaskLimits
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import Operands, as_it_is, check_multipliers, clamp, clamped, flat_multipliers, same, zero_flag, zero_point
+from .fields import Operands, as_it_is, clamp, clamped, factor_fields, plain, zero_flag, zero_point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -75,11 +75,6 @@ class Copy(Task):
         unchanged = self.requantization is None and self.lookup is None and self.fold is None
         return View(self.output, self.first) if unchanged else None
 
-    def plain(self) -> Self:
-        """Return the Task with None for a requantisation that changes no code."""
-        unchanged = self.requantization is None or (not self.zero and same(self.requantization, as_it_is()))
-        return replace(self, requantization=None, zero=0) if unchanged else self
-
     def zero_points(self) -> tuple[int, ...] | None:
         return None if self.requantization is None else (self.zero, self.requantization.zero)
 
@@ -117,23 +112,20 @@ class Copy(Task):
         start = whole.address + self.first // memory.step * whole.pitch
         target = whole._replace(address=start, channels=channels)
         r = self.requantization or as_it_is()
-        values = {**source.input(), **target.output(), **clamp(r)}
-        values |= zero_flag("input", self.zero if self.requantization else 0)
-        factor = flat_multipliers("factor", r.multiplier, ())[0]
-        negative = 0 if r.negative is None else flat_multipliers("negative", r.negative, ())[0]
-        check_multipliers(memory.overlay, factor=factor, negative=negative)
-        return {**values, "factor": factor, "negative": negative}
+        values = source.input() | target.output() | clamp(r) | factor_fields(memory.overlay, r)
+        return values | zero_flag("input", self.zero if self.requantization else 0)
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
         whole = memory.view(common["output"])
         first = (values["output"] - whole.address) // max(1, whole.pitch) * memory.step
         below = np.array(values["negative"]) if values["leaky"] else None
-        r = clamped(values, values["factor"], below)
+        r, zero = clamped(values, values["factor"], below), zero_point(values, "input")
+        unchanged = plain(values) and not (zero or r.zero)
         out = values["output_channels"], values["output_height"], values["output_width"]
         sizes = tuple(values[f"input_{name}"] for name in ("channels", "height", "width"))
         fold = None if out == sizes else Fold(memory.step, out)
-        return cls(**common, first=first, requantization=r, zero=zero_point(values, "input"), fold=fold).plain()
+        return cls(**common, first=first, requantization=None if unchanged else r, zero=zero, fold=fold)
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe]:

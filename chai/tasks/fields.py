@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from math import prod
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ..blob import Array, Shape
 from ..errors import DeviceError
@@ -219,16 +219,31 @@ def window_of(values: Mapping[str, int]) -> Window:
 
 # -- requantisation
 
+_AS_IT_IS = {"factor": 1, "shift": 0, "low": -128, "high": 127, "leaky": 0}
+
 
 def as_it_is() -> Requantization:
     """Return the requantisation that leaves any code unchanged."""
     return Requantization(np.array(1), 0, -128, 127)
 
 
+def plain(values: Mapping[str, int]) -> bool:
+    """Return whether a descriptor with one factor leaves any code unchanged, but for its zero points."""
+    return all(values.get(name, 0) == value for name, value in _AS_IT_IS.items())
+
+
 def clamp(r: Requantization) -> dict[str, int]:
     """Return the fields of a shift, a clamp, multipliers of negative sums and the output's zero point."""
     numbers = {"shift": r.shift, "low": r.low, "high": r.high, "leaky": int(r.negative is not None)}
     return numbers | zero_flag("output", r.zero)
+
+
+def factor_fields(overlay: Overlay, r: Requantization) -> dict[str, int]:
+    """Return the fields of a single multiplier, and of that of negative sums, 0 if it has none."""
+    both = {"factor": r.multiplier, "negative": 0 if r.negative is None else r.negative}
+    numbers = {name: int(flat_multipliers(name, np.asarray(m), ())[0]) for name, m in both.items()}
+    check_multipliers(overlay, **numbers)
+    return numbers
 
 
 def clamped(values: Mapping[str, int], multiplier: Array | int, negative: Array | None = None) -> Requantization:
@@ -297,16 +312,6 @@ def from_table(values: Mapping[str, int], memory: Operands, shape: Shape) -> tup
     if memory.constants.largest_bias >= memory.overlay.accumulator_bound:
         check_bias(memory.overlay, columns["bias"], bool(values.get("wide")))
     return columns["bias"], clamped(values, above.reshape(shape), below)
-
-
-def same(a: Any, b: Any) -> bool:
-    """Return whether two values of a Task's fields are equal, arrays and multipliers by value."""
-    if isinstance(a, Requantization) and isinstance(b, Requantization):
-        numbers = (a.shift, a.low, a.high, a.zero) == (b.shift, b.low, b.high, b.zero)
-        return numbers and same_multipliers(a.multiplier, b.multiplier) and same_multipliers(a.negative, b.negative)
-    if hasattr(a, "dtype") or hasattr(b, "dtype"):
-        return bool(np.array_equal(a, b))
-    return bool(a == b)
 
 
 def same_multipliers(a: Array | None, b: Array | None) -> bool:

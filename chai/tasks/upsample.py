@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..blob import Array, Shape
@@ -13,7 +13,7 @@ from ..overlay import Overlay, TaskLimits
 from ..overlay.layout import planes
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import Operands, as_it_is, check_multipliers, clamp, clamped, flat_multipliers, same, zero_flag, zero_point
+from .fields import Operands, as_it_is, clamp, clamped, factor_fields, plain, zero_flag, zero_point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -63,13 +63,6 @@ class UpsampleTask(Task):
         """Return the requantisation that the accelerator computes, of codes without their zero point."""
         return self.requantization or as_it_is()._replace(zero=self.zero)
 
-    def plain(self) -> Self:
-        """Return the Task with None for a requantisation that changes no code."""
-        r = self.requantization
-        alike = r is not None and same(r, as_it_is()._replace(zero=self.zero))
-        zero = self.zero if self.spread or (r is not None and not alike) else 0
-        return replace(self, requantization=None if alike else r, zero=zero)
-
     def zero_points(self) -> tuple[int, ...] | None:
         r = self.requantization
         return (self.zero, self.zero if r is None else r.zero) if self.spread or r is not None else None
@@ -94,18 +87,18 @@ class UpsampleTask(Task):
         r = self._written()
         if r.negative is not None:
             raise DeviceError("negative: an upsample has none")
-        factor = int(flat_multipliers("factor", r.multiplier, ())[0])
-        check_multipliers(memory.overlay, factor=factor)
-        values = source.input() | memory.view(self.output).output() | clamp(r)
-        values |= {"stride_h": rows, "stride_w": columns, "factor": factor, "spread": int(self.spread)}
+        values = source.input() | memory.view(self.output).output() | clamp(r) | factor_fields(memory.overlay, r)
+        values |= {"stride_h": rows, "stride_w": columns, "spread": int(self.spread)}
         values["tiles"] = planes(source.channels, memory.overlay.layout) * source.height
         return values | zero_flag("input", self.zero)
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], _: Operands, /, **common: Any) -> Self:
         r, zero = clamped(values, values["factor"]), zero_point(values, "input")
-        factors = values["stride_h"], values["stride_w"]
-        return cls(**common, factors=factors, spread=bool(values["spread"]), requantization=r, zero=zero).plain()
+        factors, spread = (values["stride_h"], values["stride_w"]), bool(values["spread"])
+        if plain(values) and r.zero == zero:
+            return cls(**common, factors=factors, spread=spread, zero=zero if spread else 0)
+        return cls(**common, factors=factors, spread=spread, requantization=r, zero=zero)
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe]:

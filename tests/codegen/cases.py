@@ -28,6 +28,7 @@ from chai.tasks.interleave import Interleave
 from chai.tasks.pool import Pool
 from chai.tasks.upsample import UpsampleTask
 from chai.tasks.window import Window
+from tests.codegen.equality import plain
 from tests.conftest import examples
 from tests.tasks.common import covering, joined, random_pooling
 from tests.tasks.lrns import random_table
@@ -222,7 +223,7 @@ def cases(draw: st.DrawFn, kind: str | None = None) -> Case:
         place("out", n, c, h * rows, w * columns)
         r = draw(st.none() | requantizations(()))
         r = r and r._replace(multiplier=np.array(draw(FACTORS)), negative=None)
-        task = UpsampleTask(("in",), "out", ("o",), (rows, columns), draw(st.booleans()), r, draw(ZEROS)).plain()
+        task = plain(UpsampleTask(("in",), "out", ("o",), (rows, columns), draw(st.booleans()), r, draw(ZEROS)))
     elif kind == "interleave":
         c, rows, apart = draw(st.integers(1, 8)), draw(st.integers(1, 8)), 8 * draw(st.integers(1, 3))
         place("in", n, (2 * rows - 1) * apart + c, h, w)
