@@ -100,8 +100,8 @@ class Depthwise(FilterTask):
         batch, channels, *size = memory.shape(self.inputs[0])
         self.check_weights(channels)
         memory.check_output(self.output, (batch, channels, *self.window.sizes(tuple(size))))
-        window = self.window._replace(pad=(self.window.seen(0, self.rows, size[0]).pad, self.window.pad[1]))
-        return source.input() | target.output() | window_fields(window) | self.numbers(memory.overlay, where)
+        window = window_fields(self.window.of_rows(self.rows, size[0]))
+        return source.input() | target.output() | window | self.numbers(memory.overlay, where)
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:

@@ -17,7 +17,7 @@ from . import Task
 from .fields import Operands, as_it_is, clamp, from_table, table, window_fields, window_of, zero_flag, zero_point
 from .pooling import maxima, reduced
 from .tiling import beyond_pool
-from .window import Seen, Window
+from .window import Window
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -81,7 +81,7 @@ class Pool(Task):
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
         source, target = self.views(memory)
         memory.check_output(self.output, (source.batch, source.channels, *self.out))
-        window = self.window._replace(pad=(self._seen(memory.shapes).pad, self.window.pad[1]))
+        window = self.window.of_rows(self.rows, memory.shapes[self.inputs[0]][2])
         if self._seems_global(memory.shapes):
             what = "a window as large as what they read gives one row"
             raise DeviceError(f"rows {self.rows}: {what}, not {target.height}")
@@ -103,16 +103,13 @@ class Pool(Task):
 
         The windows after it end below the image, where they are cut.
         """
-        seen, width = self._seen(shapes), shapes[self.inputs[0]][3]
-        window = self.window._replace(pad=(seen.pad, self.window.pad[1]))
-        return self.rows is not None and self.rows[1] > 1 and window.covers((seen.size, width))
+        if self.rows is None or self.rows[1] == 1:
+            return False
+        (height, width), (_, rows) = shapes[self.inputs[0]][2:], self.rows_read(shapes, self.inputs[0])
+        return self.window.of_rows(self.rows, height).covers((rows, width))
 
     def rows_read(self, shapes: Mapping[str, Shape], blob: str) -> Span:
-        return self._seen(shapes)[:2]
-
-    def _seen(self, shapes: Mapping[str, Shape]) -> Seen:
-        """Return the rows of its input that its rows need, and those of padding above them."""
-        return self.window.seen(0, self.rows, shapes[self.inputs[0]][2])
+        return self.window.seen(0, self.rows, shapes[blob][2])[:2]
 
     def constants(self, memory: Operands) -> Sequence[Piece]:
         if self.requantization is None:

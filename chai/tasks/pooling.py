@@ -37,9 +37,8 @@ class PooledCodes:
 
     def band(self, rows: tuple[int, int], height: int) -> tuple[Self, tuple[int, int]]:
         """Return the pooling to some rows (first, count) of its output, and the rows of codes that it reads, of ``height``."""
-        first, count, pad = self.window.seen(0, rows, height)
-        window = self.window._replace(pad=(pad, self.window.pad[1]))
-        return replace(self, window=window, out=(rows[1], self.out[1])), (first, count)
+        pooling = replace(self, window=self.window.of_rows(rows, height), out=(rows[1], self.out[1]))
+        return pooling, self.window.seen(0, rows, height)[:2]
 
     def beyond(self, size: Sequence[int]) -> tuple[int, int]:
         """Return how far the last windows extend beyond the lower and the right edge of an image (height, width)."""

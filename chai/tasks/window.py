@@ -36,6 +36,10 @@ class Window(NamedTuple):
         first, end = max(0, begin), begin + (some[1] - 1) * self.stride[i] + self.extent(i)
         return Seen(first, max(1, min(size, end) - first), first - begin)
 
+    def of_rows(self, rows: tuple[int, int] | None, height: int) -> Window:
+        """Return the window of some rows of the output (first, count), or all: with the padding above what they see."""
+        return self._replace(pad=(self.seen(0, rows, height).pad, self.pad[1]))
+
     def covers(self, size: tuple[int, ...]) -> bool:
         """Return whether the kernel is as large as an image (height, width), without padding."""
         return self.kernel == tuple(size) and not any(self.pad)
