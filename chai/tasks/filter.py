@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..blob import Array, Shape
 from ..errors import DeviceError
-from ..fixed import Requantization, Scaled, requantize, weight_steps
+from ..fixed import Requantization, requantize
 from ..overlay import Overlay
 from ..overlay.layout import Span
 from ..overlay.sections import Array as ArraySize
@@ -163,17 +163,14 @@ class FilterTask(Task):
             pooling = PooledCodes(Window((kernel, kernel), (stride, stride), (0, 0)), size)
         shapes = {"x": (maker.batch, inputs, *maker.size), "y": (maker.batch, outputs, *size)}
         target = maker.target(shapes, largest=0.7 * float(weights[0].size) ** 0.5, unsigned=unsigned)
-        source = target.formats["x"]
-        steps = weight_steps(weights, maker.format(float(np.abs(weights).max())), None, source.step)
-        bias = maker.random.standard_normal(outputs)
-        sums = target.sums(Scaled(weights, bias, steps), maker.format(1.0), "x", "y", target.quantize)
+        sums = target.weights(weights, maker.random.standard_normal(outputs), None, "x", "y")
         if wide:  # products are small beside such a bias: only with many output channels do all codes occur
             most, format = min(1 << 26, maker.overlay.array_bound * 3 // 4), target.formats["y"]
             bias = maker.random.permutation(np.linspace(-1.05 * most, 1.05 * most, outputs).astype(np.int64))
             sums = sums._replace(bias=bias, steps=np.full(outputs, format.step * format.largest / most))
         slopes = maker.random.uniform(-1.5, 1.5, outputs) if prelu else None
         r = target.requantization(sums.steps.reshape(-1, 1, 1), "y", slope, None, slopes)
-        codes = sums.codes, sums.bias, window, group, r, source.zero
+        codes = sums.codes, sums.bias, window, group, r, target.formats["x"].zero
         more: dict[str, Any] = {"pooling": pooling} if pooling else {}
         task = cls(("x",), "y", (cls.kind,), *codes, wide=wide, **more)
         return maker.probe(name, task, target)
