@@ -251,10 +251,8 @@ class _File:
 def _crc(file: BinaryIO, count: int, buffer: memoryview) -> int:
     """Return the CRC-32 of the next bytes. They are read, not mapped, so that they do not count as process memory."""
     crc = 0
-    while count:
-        got = file.readinto(buffer[:count])  # type: ignore[attr-defined]
-        if not got:
-            break  # truncated in the meantime: the checksum is wrong
+    # a file that was truncated in the meantime has another checksum
+    while count and (got := file.readinto(buffer[:count])):  # type: ignore[attr-defined]
         crc, count = zlib.crc32(buffer[:got], crc), count - got
     return crc
 

@@ -6,7 +6,7 @@ held in memory twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from math import gcd, prod
 from typing import Any, Union
 
@@ -85,17 +85,6 @@ class Packed:
         groups = self.axes[0]
         return sums.reshape(groups, -1)[:, : self.shape[0] // groups].reshape(-1)
 
-    def _parts(self) -> Iterator[tuple[int, Array]]:
-        """Yield the number of a block of outputs, and the codes (blocks, ...) of some from it on, in one buffer for all."""
-        count, size = prod(self.axes[:2]), prod(self.axes[2:])
-        step = max(1, PART // max(1, size))
-        buffer = np.empty(min(step, count) * size, np.int8)
-        for first in range(0, count, step):
-            several = min(step, count - first)
-            codes = buffer[: several * size]
-            self._source.read(codes, self._offset + first * size)
-            yield first, codes.reshape(several, *self.axes[2:])
-
     def _checked(self, summed: bool) -> Array:
         """Return the sums of magnitudes, int64 (blocks of outputs, outputs), or no blocks unless ``summed``.
 
@@ -105,7 +94,14 @@ class Packed:
         outputs, inputs = self.shape[0] // groups % lanes, self.shape[1] % block
         sums = np.empty((groups * each if summed else 0, lanes), np.int64)
         wide = np.int32 if self.bytes < 1 << 24 else np.int64  # a code has 7 bits; narrow sums are faster
-        for first, blocks in self._parts():
+        count, size = groups * each, prod(self.axes[2:])
+        step = max(1, PART // max(1, size))
+        buffer = np.empty(min(step, count) * size, np.int8)
+        for first in range(0, count, step):
+            several = min(step, count - first)
+            codes = buffer[: several * size]
+            self._source.read(codes, self._offset + first * size)
+            blocks = codes.reshape(several, *self.axes[2:])
             least = int(blocks.min(initial=0))
             if least < -WEIGHT:
                 raise DeviceError(f"weights: {least} is outside -{WEIGHT}..{WEIGHT}")

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from ..overlay import Overlay
 from ..overlay.sections import BEAT
+from ..overlay.weights import is_depthwise
 from ..util.rounding import ceil_div
 from . import tiling
 from .tiling import IMAGE, IMAGES, Convolved, TileBlock, Tiling
@@ -83,7 +84,7 @@ def _first(
     outer loop.
     """
     block = chunks.first / chunks.rate
-    inputs = 1 if conv.deep else ceil_div(conv.weights[1], overlay.array.inputs)
+    inputs = 1 if is_depthwise(conv.weights, conv.group) else ceil_div(conv.weights[1], overlay.array.inputs)
     slower = max(0.0, block - every[0][0].computes / inputs)  # than the array takes a block of inputs
     cycles = block + (chunks.words - 1) * slower
     for some in every[1:]:

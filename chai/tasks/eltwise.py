@@ -60,15 +60,14 @@ class Eltwise(Task):
     def define(self, *codes: Array) -> Array:
         values = [x.astype(np.int64) - zero for x, zero in zip(codes, self.zeros)]
         if self.operation == "PROD":
-            return self.looked_up(requantize(values[0] * values[1] * self.factors[0], self.requantization))
-        if self.operation == "MAX":
-            larger = np.maximum(values[0] * self.factors[0], values[1] * self.factors[1])
-            return requantize(larger, self.requantization)
-        total = sum(x * m for x, m in zip(values, self.factors))
-        if self.negative is not None:
-            below = sum(x * m for x, m in zip(values, self.negative))
-            total = np.where(np.asarray(total) < 0, below, total)
-        return self.looked_up(requantize(np.asarray(total), self.requantization))
+            result = values[0] * values[1] * self.factors[0]
+        elif self.operation == "MAX":
+            result = np.maximum(values[0] * self.factors[0], values[1] * self.factors[1])
+        else:
+            result = np.asarray(sum(x * m for x, m in zip(values, self.factors)))
+            if self.negative is not None:
+                result = np.where(result < 0, sum(x * m for x, m in zip(values, self.negative)), result)
+        return self.looked_up(requantize(result, self.requantization))
 
     def zero_points(self) -> tuple[int, ...]:
         return *self.zeros, self.requantization.zero

@@ -173,11 +173,6 @@ class Convolved(NamedTuple):
     shared: bool = False
     plane_words: tuple[int, int] = (0, 0)
 
-    @property
-    def deep(self) -> bool:
-        """Return whether it has a group for each channel."""
-        return is_depthwise(self.weights, self.group)
-
     def tiling(self, overlay: Overlay) -> Tiling:
         """Return its tiles.
 
