@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import chain
 from typing import NamedTuple
 
-from ..blob import Shape, View, outermost
-from ..overlay import Overlay
+from ..blob import outermost
 from ..overlay.layout import Span
-from ..tasks import Task
+from ..tasks.work import Work
 from ..util.log import meter
 from ..util.rounding import ceil_div
 from .chain import Piece, arranged, sharing
@@ -46,16 +45,14 @@ class Arrangement(NamedTuple):
         return self.cycles + SAVED * len(self.pieces)
 
 
-def best_arrangement(
-    overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], views: Mapping[str, View]
-) -> Arrangement:
-    """Return the arrangement with the lowest cost of those that a coordinate descent compares.
+def best_arrangement(work: Work) -> Arrangement:
+    """Return the arrangement of a segment's Tasks with the lowest cost of those that a coordinate descent compares.
 
     It begins with the best way to cut all Tasks. Then it cuts the Tasks of each part of the segment as another way does, and
     at last each of the longest Tasks into another number of bands: into more pieces or into fewer, as long as that costs less.
     Cycles are those of the cycle model where no two blobs share bytes.
     """
-    arranger = Arranger(overlay, tasks, shapes, views)
+    arranger, tasks = Arranger(work), work.tasks
     ways = [*arranger.cuts.ways()]
     starts = [(way, by_paths) for way in ways for by_paths in (False, True)]
     size = max(1, ceil_div(len(tasks), PARTS))
@@ -104,11 +101,8 @@ class Arranger:
     ``cuts``  ways to cut them
     """
 
-    def __init__(
-        self, overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape], views: Mapping[str, View]
-    ) -> None:
-        self.cuts = Cuts(overlay, tasks, shapes)
-        self._overlay, self._tasks, self._shapes, self._views = overlay, tasks, shapes, views
+    def __init__(self, work: Work) -> None:
+        self.cuts, self._work = Cuts(work), work
         self._accesses: dict[Piece, tuple[list[Access], list[Access]]] = {}
 
     def arrangement(self, way: Way, by_paths: bool) -> Arrangement:
@@ -119,9 +113,9 @@ class Arranger:
         priorities = _critical_paths(costs, predecessors) if by_paths else [0.0] * len(pieces)
         order = _strips_in_order(_list_schedule(costs, predecessors, priorities), pieces)
         after = _counts([costs[i].engine for i in order], [predecessors[i] for i in order], order)
-        ordered = sharing(self._overlay, self._tasks, [pieces[i] for i in order])
+        ordered = sharing(self._work.overlay, self._work.tasks, [pieces[i] for i in order])
         efforts = [self.cuts.effort(piece) for piece in ordered]
-        return Arrangement(way, by_paths, ordered, efforts, makespan(efforts, after, first_cycle(self._overlay)))
+        return Arrangement(way, by_paths, ordered, efforts, makespan(efforts, after, first_cycle(self._work.overlay)))
 
     def _predecessors(self, pieces: Sequence[Piece]) -> list[set[int]]:
         """Return for each piece those before it that write what it reads. No part of a blob is written twice, but for strips."""
@@ -139,7 +133,7 @@ class Arranger:
         return predecessors
 
     def _read_and_written(self, piece: Piece) -> tuple[list[Access], list[Access]]:
-        (task,), shapes = arranged(self._tasks, [piece]), self._shapes
+        (task,), shapes = arranged(self._work.tasks, [piece]), self._work.shapes
         reads = [
             access
             for blob in task.inputs
@@ -150,9 +144,9 @@ class Arranger:
 
     def _boxes(self, piece: Piece, blob: str, channels: Span, rows: Span) -> Iterator[Access]:
         """Yield the outermost blob of each run of images, with the run, and the box of what is accessed there."""
-        word = self._overlay.layout.channels_per_word
-        whole, start = outermost(blob, self._views)
-        batch = self._shapes[blob][0]
+        word = self._work.overlay.layout.channels_per_word
+        whole, start = outermost(blob, self._work.views)
+        batch = self._work.shapes[blob][0]
         first, images = piece.images or (0, batch)
         planes = (start + channels[0]) // word, ceil_div(start + sum(channels), word)
         for run in range(first // ceil_div(batch, PIECES), ceil_div(first + images, ceil_div(batch, PIECES))):

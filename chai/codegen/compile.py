@@ -35,7 +35,7 @@ def chain(work: Work) -> Chain:
     overlay, shapes = work.overlay, work.shapes
 
     # orders are compared as if no bytes were shared, so no Task waits for them; then bytes are shared where it costs no cycles
-    order = best_arrangement(overlay, work.tasks, shapes, work.views)
+    order = best_arrangement(work)
     tasks = tuple(arranged(work.tasks, order.pieces))
     usage = Usage([(task.inputs, task.output) for task in tasks], work.reads, work.writes)
     drafts = []

@@ -6,11 +6,9 @@ it computes the lower ones. Nothing is added: a piece names some images, rows or
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from ..blob import Shape
-from ..overlay import Overlay
-from ..tasks import Task
+from ..tasks.work import Work
 from ..util.rounding import ceil_div
 from .chain import Piece, arranged
 from .cycles import Effort, effort
@@ -38,10 +36,10 @@ Way = Sequence[Sequence[Piece]]  # to cut the Tasks: the pieces of each
 class Cuts:
     """Ways to cut the Tasks, and what each piece costs."""
 
-    def __init__(self, overlay: Overlay, tasks: Sequence[Task], shapes: Mapping[str, Shape]) -> None:
-        self._overlay, self._tasks, self._shapes = overlay, tasks, shapes
+    def __init__(self, work: Work) -> None:
+        self._overlay, self._tasks, self._shapes = work[:3]
         self._efforts: dict[Piece, Effort] = {}
-        strips = [task.strips(overlay, shapes) for task in tasks]
+        strips = [task.strips(self._overlay, self._shapes) for task in self._tasks]
         self._whole = [[Piece(i, columns=some) for some in every] for i, every in enumerate(strips)]
 
     def effort(self, piece: Piece) -> Effort:

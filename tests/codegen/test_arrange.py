@@ -83,9 +83,9 @@ def test_networks_are_as_fast_as_the_hardware_is_built_for(name: str, batch: int
 # -- arrangements
 
 
-def arrangements(*segment: Any) -> list[Arrangement]:
+def arrangements(work: Work) -> list[Arrangement]:
     """Those of each way to cut all Tasks, by each priority."""
-    arranger = Arranger(*segment)
+    arranger = Arranger(work)
     return [arranger.arrangement(way, by_paths) for way in arranger.cuts.ways() for by_paths in (False, True)]
 
 
@@ -129,16 +129,16 @@ def test_an_engine_takes_what_it_can_begin() -> None:
     ]
     array, window = (task.cycles(Z2, shapes) for task in tasks[:2])
     assert window < array < 2 * window
-    for rule in arrangements(Z2, tasks, shapes, {}):
+    for rule in arrangements(Work(Z2, tasks, shapes)):
         assert [piece.task for piece in rule.pieces] == [5, 0, 1, 4, 3, 2, 6]
-    assert all(piece.images is None for rule in arrangements(Z2, tasks, shapes, {}) for piece in rule.pieces)
+    assert all(piece.images is None for rule in arrangements(Work(Z2, tasks, shapes)) for piece in rule.pieces)
 
 
 @pytest.mark.usefixtures("at_once")
 def test_what_most_work_waits_for_goes_first() -> None:
     shapes = dict.fromkeys("abcdef", (1, 16, 3, 5))
     tasks = [_array("a", "b"), _array("a", "c"), pool("c", "d"), pool("d", "e"), pool("b", "f")]
-    task_order, path_order = ([piece.task for piece in rule.pieces] for rule in arrangements(Z2, tasks, shapes, {}))
+    task_order, path_order = ([piece.task for piece in rule.pieces] for rule in arrangements(Work(Z2, tasks, shapes)))
     assert task_order == [0, 4, 1, 2, 3]
     assert path_order == [1, 2, 0, 3, 4]
 
@@ -152,7 +152,7 @@ def test_the_longest_way_counts_in_cycles() -> None:
     tasks = [_array("a", "c"), _array("a", "b"), pool("b", "g"), pool("c", "d"), wide, pool("d", "e")]
     array, window = (tasks[i].cycles(Z2, shapes) for i in (0, 2))
     assert wide.cycles(Z2, shapes) > array + 2 * window and array > window
-    task_order, path_order = ([piece.task for piece in rule.pieces] for rule in arrangements(Z2, tasks, shapes, {}))
+    task_order, path_order = ([piece.task for piece in rule.pieces] for rule in arrangements(Work(Z2, tasks, shapes)))
     assert task_order == [0, 3, 1, 5, 4, 2]  # the window engine is still busy when the second convolution has ended
     assert path_order == [1, 2, 4, 0, 3, 5]
 
@@ -161,7 +161,7 @@ def test_the_longest_way_counts_in_cycles() -> None:
 def test_a_cut_task_names_every_image_once(batch: int, step: int) -> None:
     shapes = dict.fromkeys("abc", (batch, 16, 3, 5))
     tasks = [_array("a", "b"), pool("b", "c")]
-    whole, _, cut, *_ = (rule.pieces for rule in arrangements(Z2, tasks, shapes, {}))
+    whole, _, cut, *_ = (rule.pieces for rule in arrangements(Work(Z2, tasks, shapes)))
     assert whole == [Piece(0), Piece(1)]
     for i in range(2):
         pieces = [piece.images for piece in cut if piece.task == i]
@@ -178,7 +178,7 @@ def test_an_image_that_waits_lets_the_other_pass() -> None:
     tasks = [_array("a", "b"), pool("b", "c"), pool("c", "d"), _array("d", "e"), _array("e", "f")]
     one, two = (0, 1), (1, 1)
     order = [(0, one), (1, one), (0, two), (2, one), (1, two), (3, one), (2, two), (4, one), (3, two), (4, two)]
-    assert [*arrangements(Z2, tasks, shapes, {})][2].pieces == sharing(Z2, tasks, [Piece(*piece) for piece in order])
+    assert [*arrangements(Work(Z2, tasks, shapes))][2].pieces == sharing(Z2, tasks, [Piece(*piece) for piece in order])
 
 
 @st.composite
@@ -212,8 +212,8 @@ def test_the_cycles_are_those_of_the_chain_where_no_blobs_share_bytes(network: A
     wrote = {outermost(task.output, views).base for task in tasks}
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cut, "BANDINGS", ((16, 1, 9), (2, 20, 9)))
-        ways = [*arrangements(Z2, tasks, shapes, views)]
-        best = best_arrangement(Z2, tasks, shapes, views)
+        ways = [*arrangements(Work(Z2, tasks, shapes, views))]
+        best = best_arrangement(Work(Z2, tasks, shapes, views))
     assert any(piece.rows for way in ways for piece in way.pieces)
     assert best.cost <= min(way.cost for way in ways)
     for arrangement in (*ways, best):
@@ -245,8 +245,8 @@ def test_parts_of_a_network_are_cut_in_several_ways() -> None:
     net = chai.Net("squeezenet_v1.1", device="null", overlay="pynq-z2")
     net.plan()
     work = join_pooling.joined(step_of(net).work(Z2, net.offload.plan.device_shapes, net.schedule.views))
-    ways = [*arrangements(Z2, work.tasks, work.shapes, work.views)]
-    best = best_arrangement(Z2, work.tasks, work.shapes, work.views)
+    ways = [*arrangements(work)]
+    best = best_arrangement(work)
     assert best.cycles < min(way.cycles for way in ways)
     assert {*best.pieces} not in [{*way.pieces} for way in ways]
     assert chain_of(net, step_of(net)).pieces == tuple(best.pieces)
@@ -275,7 +275,7 @@ def test_planning_tells_how_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     net = chai.Net("squeezenet_v1.1", device="null", overlay="pynq-z2")
     net.plan()
     work = step_of(net).work(Z2, net.offload.plan.device_shapes, net.schedule.views)
-    best_arrangement(Z2, work.tasks, work.shapes, work.views)
+    best_arrangement(work)
     assert len(told) > 20
     assert told == [(done, len(told)) for done in range(len(told))]
 
@@ -342,9 +342,9 @@ def test_blobs_are_kept_apart_where_that_pays() -> None:
     step = max((s for s in net.schedule.steps if isinstance(s, DeviceStep)), key=lambda s: len(s.tasks))
     kept: list[Arrangement] = []  # the first one, which takes most of the time, does for all layouts
 
-    def arrangement(*segment: Any) -> Arrangement:
+    def arrangement(work: Work) -> Arrangement:
         if not kept:
-            kept.append(best_arrangement(*segment))
+            kept.append(best_arrangement(work))
         return kept[0]
 
     with pytest.MonkeyPatch.context() as patch:
