@@ -13,8 +13,7 @@ from .registers import wrapped
 if TYPE_CHECKING:
     from collections.abc import Hashable
 
-    from ..kernels.fast import Kernel
-    from ..kernels.scratch import Scratch
+    from ..kernels.in_numpy import Kernel
 
 RESULT = 16  # bits of the shifted product
 
@@ -38,7 +37,7 @@ class ChaidnnAffine(affine.Affine):
 def kernel(task: ChaidnnAffine) -> Kernel:
     """Return its definition, image by image."""
 
-    def run(x: Array, out: Array, _: Scratch) -> None:
+    def run(x: Array, out: Array) -> None:
         for i in range(len(x)):
             out[i : i + 1] = task.define(x[i : i + 1])
 

@@ -24,8 +24,7 @@ from .registers import SUM, accumulated, requantized, saturated, wrapped
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterator, Sequence
 
-    from ..kernels.fast import Kernel
-    from ..kernels.scratch import Scratch
+    from ..kernels.in_numpy import Kernel
 
 LANE = 24  # bits of a lane's sum of one image
 PAIRED = 20  # of each of two images
@@ -117,7 +116,7 @@ def kernel(task: ChaidnnConv) -> Kernel:
     """Return a kernel of convolutions in float32, whose sums are exact: a chunk's are below 2^24 where it is used."""
     bias, bound, sums_of = task.bias.reshape(-1, 1, 1), task.largest(1), _chunk_sums(task)
 
-    def run(x: Array, out: Array, _: Scratch) -> None:
+    def run(x: Array, out: Array) -> None:
         magnitude = max(int(x.max(initial=0)), -int(x.min(initial=0)))
         if bound * magnitude >= 1 << (PAIRED if task.narrow else LANE) - 1:
             np.copyto(out, task.define(x))

@@ -17,8 +17,7 @@ from .registers import wrapped
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from ..kernels.fast import Kernel
-    from ..kernels.scratch import Scratch
+    from ..kernels.in_numpy import Kernel
 
 STAGED = 2048  # pixels of the rows that the pooling unit has on chip
 SUM = 24  # bits of an average's product
@@ -92,7 +91,7 @@ def kernel(task: ChaidnnPool) -> Kernel:
     """Return a kernel of whole maps, one axis after the other."""
     inside = Window(task.window.kernel, task.window.stride, (0, 0))
 
-    def run(x: Array, out: Array, _: Scratch) -> None:
+    def run(x: Array, out: Array) -> None:
         whole = task.extended(x)
         if task.requantization is None:
             values = max_pool(whole, inside, task.out)

@@ -1,7 +1,7 @@
 """emulator: the overlay's arithmetic on the host, bit for bit.
 
 Tasks run in C as one table of operations (``chai/kernels/native``), where a library was compiled; all others in numpy. Both
-equal the definitions (``chai/kernels/fast``).
+equal the definitions.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from ..blob import Array, Shape, Wholes, codes_of
 from ..codegen.memory_map import filled
-from ..kernels.fast import form, kernel
+from ..kernels.forms import form
 from ..kernels.native.library import description, library
 from ..kernels.native.program import ChannelRange, NativeProgram
 from ..kernels.native.table import Form
@@ -35,6 +35,8 @@ class InNumpy:
     """Some Tasks with one kernel each; views share their parent's memory and are dropped with it after its last use."""
 
     def __init__(self, shapes: Mapping[str, Shape], wholes: Wholes, tasks: Sequence[Task], kept: set[str]) -> None:
+        from ..kernels.in_numpy import kernel  # which Tasks in C do without
+
         self.shapes, self.wholes = shapes, wholes
         used = [{self.wholes[b].base for b in (*task.inputs, task.output)} for task in tasks]
         done = []
@@ -45,14 +47,11 @@ class InNumpy:
 
     def run(self, blobs: dict[str, Array]) -> list[float]:
         """Run all Tasks, and return the milliseconds of each."""
-        from ..kernels.scratch import Scratch  # kernels in C have their own
-
-        feeds, scratch = {*blobs}, Scratch()
-        times, begin = [], perf_counter()
+        feeds, times, begin = {*blobs}, [], perf_counter()
         for task, compute, done in self.kernels:
             inputs = [codes_of(b, blobs, self.shapes, self.wholes.views) for b in task.inputs]
             whole = codes_of(task.output, blobs, self.shapes, self.wholes.views)
-            compute(*inputs, task.written(whole, self.shapes), scratch)
+            compute(*inputs, task.written(whole, self.shapes))
             for blob in [b for b in blobs if b not in feeds and self.wholes[b].base in done]:
                 del blobs[blob]
             end = perf_counter()

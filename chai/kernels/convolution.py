@@ -6,7 +6,7 @@ stays within ``COLUMNS`` bytes for any blob size.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from .. import kernels
 from ..blob import Array
@@ -89,12 +89,11 @@ def deconv2d(x: Array, weights: Array, bias: Array | None, window: Window, group
 
 
 def columns(
-    image: Array, window: Window, group: int, most: int, take: Callable[..., Array] | None = None, fill: int = 0
+    image: Array, window: Window, group: int, most: int, fill: int = 0, dtype: str = "float32"
 ) -> Iterator[tuple[slice, Array]]:
     """Yield bands of output rows with their columns, (group, K, pixels), of an image (C, H, W) of any type.
 
-    K = C/group * kh * kw. A band has as many rows as fit into ``most`` bytes of float32. All bands share one buffer, which is
-    float32 or ``take("columns", size)``. Padding is ``fill``.
+    K = C/group * kh * kw. A band has as many rows as fit into ``most`` bytes of float32. Padding is ``fill``.
     """
     padded = _padded(image, window.pad, fill)
     cg = len(image) // group
@@ -106,13 +105,9 @@ def columns(
     )
     k = cg * kh * kw
     rows = max(1, min(oh, most // (4 * group * k * ow)))
-    size = group * k * rows * ow
-    buffer = np.empty(size, np.float32) if take is None else take("columns", size)
     for first in range(0, oh, rows):
         last = min(oh, first + rows)
-        band = buffer[: group * k * (last - first) * ow]
-        np.copyto(band.reshape(group, cg, kh, kw, last - first, ow), windows[..., first:last, :])
-        yield slice(first, last), band.reshape(group, k, -1)
+        yield slice(first, last), windows[..., first:last, :].astype(dtype, order="C").reshape(group, k, -1)
 
 
 def _padded(image: Array, pad: tuple[int, int], fill: int = 0) -> Array:

@@ -6,7 +6,6 @@ held in memory twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from math import gcd, prod
 from typing import Any, Union
 
@@ -163,20 +162,14 @@ def pack_weights(weights: Array, group: int, array: sections.Array) -> bytes:
     return padded.reshape(group, mb, mo, cb, ci, kh, kw).transpose(0, 1, 3, 5, 6, 4, 2).tobytes()
 
 
-def matrices(weights: Array | Packed, group: int, take: Callable[..., Array]) -> Array:
-    """Return weights for a matrix product: floats (group, M/group, K), where K is (C/group, kh, kw) flattened.
-
-    The result is in ``take("weights", *shape)``; ``take("bytes", size)`` is a temporary buffer, of at least 4 bytes each.
-    """
+def matrices(weights: Array | Packed, group: int, dtype: str) -> Array:
+    """Return weights for a matrix product: ``dtype`` (group, M/group, K), where K is (C/group, kh, kw) flattened."""
     m, c, kh, kw = weights.shape
     if not isinstance(weights, Packed) or is_depthwise(weights.shape, group):
-        flat = take("weights", group, m // group, c * kh * kw)
-        np.copyto(flat, np.asarray(weights).reshape(flat.shape))
-        return flat
-    blocks = weights.blocks(take("bytes", ceil_div(weights.bytes, 4)).view(np.int8)[: weights.bytes])
+        return np.asarray(weights).astype(dtype).reshape(group, m // group, c * kh * kw)
     _, mb, cb, _, _, ci, mo = weights.axes
-    wide = take("weights", group, cb, ci, kh, kw, mb, mo)
-    np.copyto(wide, blocks.transpose(0, 2, 5, 3, 4, 1, 6))  # copies runs of ``mo`` bytes
+    blocks = weights.blocks(np.empty(weights.bytes, np.int8))
+    wide = blocks.transpose(0, 2, 5, 3, 4, 1, 6).astype(dtype, order="C")  # copies runs of ``mo`` bytes
     rows = wide.reshape(group, cb * ci * kh * kw, mb * mo)[:, : c * kh * kw, : m // group]
     return rows.transpose(0, 2, 1)
 

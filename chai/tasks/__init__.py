@@ -55,8 +55,8 @@ class Task:
        fields to the manifests, with a new version.
     4. ``working_cycles`` estimates its time if the window engine's rate does not; ``in_bands`` says whether a descriptor may
        have some rows; ``probes`` yields the Tasks that ``chai devices --test`` runs.
-    5. A layer's ``lower`` returns it. A fast kernel for the emulator goes into the file of the same name in
-       ``chai/kernels/fast``; without one the emulator runs ``define``.
+    5. A layer's ``lower`` returns it. A fast kernel for the emulator goes into ``chai/kernels/forms.py`` (in C) or
+       ``chai/kernels/in_numpy.py``; without one the emulator runs ``define``.
     """
 
     kind: ClassVar[str]

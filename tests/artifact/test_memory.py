@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ from chai.artifact.save import save
 from chai.codegen.compile import chain
 from chai.codegen.memory_map import FIXED
 from chai.errors import ParseError
-from chai.kernels import scratch
+from chai.kernels import in_numpy
 from chai.kernels.native import library
 from chai.offload.schedule import DeviceStep
 from chai.overlay.weights import ByteSource, Packed, matrices, pack_weights, weight_bytes
@@ -77,19 +78,19 @@ def test_a_pass_has_the_weights_of_one_layer(
     monkeypatch.setattr(library, "state", lambda: library.LibraryState((), "", None))  # in numpy
     net = chai.Net(wide[0])
     net.forward(IMAGE)
-    taken: list[tuple[str, int]] = []
-    take = scratch.Scratch.take
+    sizes: list[int] = []
 
-    def counting(self: scratch.Scratch, name: str, *shape: int, **kind: bool) -> np.ndarray:
-        array = take(self, name, *shape, **kind)
-        taken.append((name, array.nbytes))
-        return array
+    def counting(*arguments: Any) -> np.ndarray:
+        floats = matrices(*arguments)
+        sizes.append(floats.nbytes)
+        return floats
 
-    monkeypatch.setattr(scratch.Scratch, "take", counting)
+    monkeypatch.setattr(in_numpy, "matrices", counting)
     with counted() as bytes:
         net.forward(IMAGE)
-    assert [size for name, size in taken if name == "weights"] == [4 * 192 * 192 * 9] * LAYERS  # whole blocks all
-    assert bytes[1] < WEIGHTS / 4  # beside the scratch
+    one = 192 * 192 * 9
+    assert sizes == [4 * one] * LAYERS  # whole blocks all
+    assert bytes[1] < (4 + 1) * one + WEIGHTS / 4  # as floats and as bytes, beside blobs and columns
 
 
 def test_kernels_in_c_hold_the_weights_once(wide: tuple[Path, dict[str, np.ndarray]]) -> None:
@@ -154,7 +155,7 @@ def test_packed_weights_are_the_array_that_was_packed() -> None:
         packed.read(again)
         assert again.tobytes() == data
         for form in (packed, weights):
-            wide = matrices(form, group, scratch.Scratch().take)
+            wide = matrices(form, group, "float32")
             assert wide.dtype == np.float32
             assert np.array_equal(wide, weights.reshape(group, shape[0] // group, -1))
 

@@ -17,7 +17,7 @@ from chai import devices, overlay, tasks
 from chai.blob import View
 from chai.devices.emulator import EmulatedProgram
 from chai.fixed import Requantization
-from chai.kernels import fast
+from chai.kernels import forms
 from chai.kernels.native import library
 from chai.kernels.native.program import NativeProgram
 from chai.overlay import Overlay
@@ -236,7 +236,7 @@ def check_kernel(task: Task, inputs: Sequence[Array], wanted: Array) -> None:
     work = Work(
         overlay.load(), [task], {task.output: wanted.shape, **dict(zip(task.inputs, (x.shape for x in inputs)))}
     )
-    native = library.library() is not None and fast.form(task) is not None
+    native = library.library() is not None and forms.form(task) is not None
     assert [type(part) is NativeProgram for part in EmulatedProgram(work).parts] == [native]
     kernel = emulated([task], dict(zip(task.inputs, inputs)), {task.output: wanted.shape})[task.output]
     assert kernel.dtype == np.int8

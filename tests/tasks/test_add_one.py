@@ -17,7 +17,7 @@ from chai import devices, overlay as overlays, tasks
 from chai.codegen.encoding import encode
 from chai.errors import DeviceError, ParseError
 from chai.evaluate import selftest
-from chai.kernels import fast
+from chai.kernels import in_numpy
 from chai.overlay import Overlay, checks
 from chai.overlay.layout import Placed
 from chai.overlay.records import unpack
@@ -40,15 +40,12 @@ def mirror(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Tas
     """The new kind, as if its file were in chai/tasks."""
     (tmp_path / "tasks").mkdir()
     (tmp_path / "tasks" / "mirror.py").write_text(FILES["chai/tasks/mirror.py"])
-    (tmp_path / "fast").mkdir()
     monkeypatch.setattr(tasks, "__path__", [*tasks.__path__, str(tmp_path / "tasks")])
-    monkeypatch.setattr(fast, "__path__", [*fast.__path__, str(tmp_path / "fast")])
     tasks.find.cache_clear()
     yield tasks.find("mirror")
     tasks.find.cache_clear()
-    for package in (tasks, fast):
-        sys.modules.pop(f"{package.__name__}.mirror", None)
-        vars(package).pop("mirror", None)
+    sys.modules.pop(f"{tasks.__name__}.mirror", None)
+    vars(tasks).pop("mirror", None)
 
 
 @pytest.fixture
@@ -92,10 +89,9 @@ def test_the_emulator_runs_its_definition(mirror: type[Task], extended: Overlay)
     assert len(results) == 4 and all(r.ok for r in results)
 
 
-def test_a_file_of_its_name_is_its_fast_kernel(
-    mirror: type[Task], extended: Overlay, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "fast" / "mirror.py").write_text(FILES["chai/kernels/fast/mirror.py"])
+def test_it_may_have_a_fast_kernel(mirror: type[Task], extended: Overlay, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(in_numpy, "KERNELS", {**in_numpy.KERNELS})
+    exec(FILES["chai/kernels/in_numpy.py"], {**vars(in_numpy)})
     x, task = codes(), mirror(("a",), "b", ("m",))
     monkeypatch.setattr(mirror, "define", None)  # nothing else computes it
     assert np.array_equal(emulated(extended, task, x), x[..., ::-1])
