@@ -40,49 +40,13 @@ _KNOWN = Struct(f"{FIELDS.index('constants')}q")  # fields that a Form, places a
 
 
 class Kind:
-    """The kinds of operation, numbered as in chai.h. An IntEnum would take as long as six modules to load."""
+    """The kinds of operation, in the order of chai.h. An IntEnum would take as long as six modules to load."""
 
-    CONVOLUTION = 1
-    DEPTHWISE = 2
-    MAXIMUM = 3
-    AVERAGE = 4
-    SUM = 5
-    COPY = 6
-    BORDER = 7
-    LOAD = 8
-    STORE = 9
-    IN_PLACE = 10
-    UNFOLD = 11
-    PRODUCT = 12
-    LARGEST = 13
-    TOTAL = 14
-    PACK = 15
-    UNPACK = 16
-    LRN = 17
-    SOFTMAX = 18
-    MEAN = 19
-    PLUS = 20
-    TIMES = 21
-    GREATER = 22
-    SCALE = 23
-    NORMALISE = 24
-    LEAKY = 25
-    PACK_WORDS = 26
-    UNPACK_WORDS = 27
-    TO_WORDS = 28
-    FROM_WORDS = 29
-    UNFOLD_WORDS = 30
-    TABLE = 31
-    RESIZE = 32
-    LRN_CODES = 33
-    LOOKUP = 34
-    TIMES_CODES = 35
-    GREATER_CODES = 36
-    UPSAMPLE = 37
-    INTERLEAVE = 38
-    TRANSFORM = 39
-    TILED = 40
-    ENDS = 41
+    CONVOLUTION, DEPTHWISE, MAXIMUM, AVERAGE, SUM, COPY, BORDER, LOAD, STORE, IN_PLACE, UNFOLD = range(1, 12)
+    PRODUCT, LARGEST, TOTAL, PACK, UNPACK, LRN, SOFTMAX, MEAN, PLUS, TIMES, GREATER = range(12, 23)
+    SCALE, NORMALISE, LEAKY, PACK_WORDS, UNPACK_WORDS, TO_WORDS, FROM_WORDS, UNFOLD_WORDS = range(23, 31)
+    TABLE, RESIZE, LRN_CODES, LOOKUP, TIMES_CODES, GREATER_CODES, UPSAMPLE, INTERLEAVE = range(31, 39)
+    TRANSFORM, TILED, ENDS = range(39, 42)
 
     @classmethod
     def name(cls, kind: int) -> str:
