@@ -206,12 +206,11 @@ class NativeChain:
 
     def _memory(self, offsets: Mapping[str, int]) -> dict[str, tuple[int, int]]:
         """Return the bytes of each blob, as if those that it writes came after those inside."""
-        places = {blob: (offset, offset + self._bytes(blob)) for blob, offset in offsets.items()}
-        end = self.size
+        starts, end = {**offsets}, self.size
         for blob in self._results:
-            places[blob] = end, end + self._bytes(blob)
+            starts[blob] = end
             end += self._bytes(blob)
-        return places
+        return {blob: (start, start + self._bytes(blob)) for blob, start in starts.items()}
 
     def _operation(self, step: _Step, offsets: Mapping[str, int]) -> Operation:
         source, target = self._place(step.source), self._place(step.target)

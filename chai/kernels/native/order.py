@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -49,9 +48,9 @@ def after(uses: Iterable[OperationBlobs], places: Mapping[str, tuple[int, int]])
     """Yield for each operation how many of the first ones have to be complete before it.
 
     It waits for the writers of what it reads, for the readers of what it overwrites, and for all users of a blob that had
-    the bytes of its own before. ``places`` are the bytes (first, end) of each blob in memory.
+    the bytes of its own before. ``places`` are the bytes (first, end) of each blob in memory; no two that share some are in use at once.
     """
-    memory = _LastBlobs()
+    present: list[tuple[int, int, str]] = []  # places of blobs of which no other one has had all bytes since
     predecessors: dict[str, int] = {}  # operations up to the last user of the bytes that a blob has now
     last: dict[str, int] = {}  # operations up to the last one that reads or writes it
     readers: dict[str, int] = {}  # operations up to the last one that reads it, or writes it
@@ -61,7 +60,11 @@ def after(uses: Iterable[OperationBlobs], places: Mapping[str, tuple[int, int]])
         blobs = use.blobs
         for blob in blobs:
             if blob not in predecessors:
-                predecessors[blob] = max((last[old] for old in memory.replaced(blob, places[blob])), default=0)
+                start, end = places[blob]
+                old = [place for place in present if place[0] < end and place[1] > start]
+                predecessors[blob] = max((last[name] for _, _, name in old), default=0)
+                present = [place for place in present if place[0] < start or place[1] > end]
+                present.append((start, end, blob))
         needs = [*map(predecessors.__getitem__, blobs), *(writers.get(blob, 0) for blob in use.reads)]
         if use.writes:
             needs.append(readers.get(use.writes, 0))
@@ -76,28 +79,3 @@ def after(uses: Iterable[OperationBlobs], places: Mapping[str, tuple[int, int]])
 
 def _overlap(a: range, b: range) -> bool:
     return max(a.start, b.start) < min(a.stop, b.stop)
-
-
-class _LastBlobs:
-    """The blob that had each byte last, as runs in order of their addresses."""
-
-    def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._runs: list[tuple[int, int, str]] = []
-
-    def replaced(self, blob: str, place: tuple[int, int]) -> list[str]:
-        """Give these bytes to a blob and return those that had some of them."""
-        start, end = place
-        first = bisect_right(self._starts, start)
-        if first > 0 and self._runs[first - 1][1] > start:
-            first -= 1
-        stop = bisect_left(self._starts, end)
-        old = self._runs[first:stop]
-        new = [(start, end, blob)]
-        if old and old[0][0] < start:
-            new.insert(0, (old[0][0], start, old[0][2]))
-        if old and old[-1][1] > end:
-            new.append((end, old[-1][1], old[-1][2]))
-        self._runs[first:stop] = new
-        self._starts[first:stop] = [run[0] for run in new]
-        return [owner for _, _, owner in old]

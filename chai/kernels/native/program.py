@@ -207,7 +207,7 @@ class NativeProgram:
         return Kind.IN_PLACE if few else form.kind
 
     def _lay_out(self, steps: Sequence[OperationBlobs]) -> tuple[dict[str, tuple[int, int]], int]:
-        """Give each blob bytes; return their ends, and the size of all."""
+        """Give each blob bytes; return them, and the size of all."""
         offsets, size = arena(steps, lambda whole: self._blobs[whole].bytes)
         for whole, offset in offsets.items():
             self._blobs[whole].put(offset)
