@@ -1,6 +1,6 @@
-"""Fast requantisation: bit for bit as ``fixed.requantize``, in one pass over memory.
+"""Codes: requantised bit for bit as ``fixed.requantize``, packed, unpacked and unfolded, in one pass over memory.
 
-Pack and Unpack run in C where a library was compiled (``native``). Elsewhere, and for Tasks that it lacks, numpy works on
+All but requantisation runs in C where a library was compiled (``native``). Elsewhere, and for Tasks that it lacks, numpy works on
 ``BLOCK`` elements at a time, which stay in the cache.
 """
 
@@ -10,6 +10,7 @@ import ctypes
 from collections.abc import Iterator
 from functools import lru_cache
 from math import prod
+from typing import TYPE_CHECKING
 
 from .. import fixed
 from ..blob import Array, Shape, plain
@@ -19,8 +20,11 @@ from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np
 from .native import library
 from .native.library import Library, pointer
-from .native.single import Single
+from .native.single import Single, single
 from .native.table import SIZE, Form, Kind
+
+if TYPE_CHECKING:
+    from ..tasks.unfold import Unfold
 
 BLOCK = 1 << 15  # elements; their float64 take 256 KiB
 KEPT = 1024  # operations in C: more than the conversions of a large network
@@ -98,6 +102,35 @@ def conversion(kind: int, scale: Scale, window: Window = POINT) -> Form:
     step, zero, low, high = scale
     clamp = Requantization(np.ones(1, np.int64), 0, low, high, zero=zero)
     return Form(kind, clamp, window, zeros=(zero,), numbers=(step,))
+
+
+def unfolded(codes: Array, unfold: Unfold, zero: int) -> Array:
+    """Return the unfolded blob of codes (int8, NCHW): the copies of each pixel that taps read, side by side as channels.
+
+    ``zero`` is the code of 0, which padding gets.
+    """
+    in_c = unfolding(codes.shape, unfold, zero)
+    return _unfolded_in_numpy(codes, unfold, zero) if in_c is None else in_c.run(np.ascontiguousarray(codes))
+
+
+def unfolding(shape: Shape, unfold: Unfold, zero: int) -> Single | None:
+    """Return the operation that ``unfolded`` runs on codes of this shape; None without a library."""
+    (_, columns), stride, pad, _ = unfold.window
+    form = Form(Kind.UNFOLD, window=Window((unfold.rows, columns), stride, pad), zeros=(zero,))
+    return single(library.library(), form, shape, unfold.shape(shape))
+
+
+def _unfolded_in_numpy(codes: Array, unfold: Unfold, zero: int) -> Array:
+    """Do the same without a library."""
+    n, c = codes.shape[:2]
+    (_, columns), (down, right), (above, left), _ = unfold.window
+    shape = unfold.shape(codes.shape)
+    height, width = shape[2:]
+    padded = np.full((n, c, (height - 1) * down + unfold.rows, (width - 1) * right + columns), zero, np.int8)
+    inside = padded[:, :, above : above + codes.shape[2], left : left + codes.shape[3]]
+    inside[...] = codes[:, :, : inside.shape[2], : inside.shape[3]]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (unfold.rows, columns), (2, 3))[:, :, ::down, ::right]
+    return np.ascontiguousarray(windows.transpose(0, 4, 5, 1, 2, 3)).reshape(shape)
 
 
 def quantized(weights: Array, steps: Array, bits: int) -> Quantized:

@@ -1,7 +1,7 @@
 """Conversions between arrays of the host and codes in a device's memory, in the layout that the device reads.
 
 Each is one pass in C. Without a library, and for arrays that are not contiguous, it is what it is defined as: a conversion of
-``kernels.codes`` or ``kernels.unfold``, and ``DeviceBlob.store`` or ``fetch``. An operation in C is prepared once for shapes,
+``kernels.codes``, and ``DeviceBlob.store`` or ``fetch``. An operation in C is prepared once for shapes,
 layout and format; the address of the memory may be another in each call.
 """
 
@@ -18,12 +18,11 @@ from ..overlay.sections import Layout
 from ..tasks.unfold import Unfold
 from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np
-from .codes import Scale, conversion, pack, unpack
+from .codes import Scale, conversion, pack, unfolded, unpack
 from .native import library
 from .native.library import Library
 from .native.single import INPUT, OUTPUT, Prepared
 from .native.table import PACKS, SIZE, Kind, plain_strides
-from .unfold import unfolded
 
 KEPT = 1024  # operations in C: more than the conversions of a large network
 RATE = 3  # codes that C converts in a nanosecond, roughly

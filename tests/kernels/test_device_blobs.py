@@ -11,10 +11,10 @@ from hypothesis import given, settings, strategies as st
 from chai.errors import DeviceError, ModelError
 from chai.fixed import Format
 from chai.kernels import device_blobs
+from chai.kernels.codes import _unfolded_in_numpy
 from chai.kernels.native.build import machine
 from chai.kernels.native.library import NONE
 from chai.kernels.native.single import Prepared
-from chai.kernels.unfold import _in_numpy
 from chai.overlay.layout import DeviceBlob, blob_bytes
 from chai.overlay.sections import Layout
 from chai.tasks.unfold import Unfold
@@ -250,7 +250,7 @@ def unfolded_as_defined(shape: Shape, window: Window, layout: Layout, zero: int,
         target = blob(rng, (n, c, h, w), layout, 1, 3)
         expected = copied(target)
         device_blobs.unfold_into(every, unfold, zero, target)
-        expected.store(_in_numpy(every, unfold, zero))
+        expected.store(_unfolded_in_numpy(every, unfold, zero))
         assert np.array_equal(target.memory, expected.memory)
 
 
@@ -314,5 +314,5 @@ def test_large_windows_in_bands_and_parts(
         expected = copied(target)
         device_blobs.unfold_into(every, unfold, -3, target)
         assert operations() == calls
-        expected.store(_in_numpy(every, unfold, -3))
+        expected.store(_unfolded_in_numpy(every, unfold, -3))
         assert np.array_equal(target.memory, expected.memory)

@@ -18,7 +18,7 @@ from chai.blob import Shape, View
 from chai.env import env
 from chai.errors import ParseError
 from chai.fixed import Requantization
-from chai.kernels.unfold import unfolded
+from chai.kernels.codes import unfolded
 from chai.offload.schedule import DeviceStep, HostStep, Pack, with_plain_inputs
 from chai.tasks.conv import Conv
 from chai.tasks.fields import Operands

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from ...blob import Array, Shape
 from ...errors import ModelError
 from ...graph import Graph
-from ...kernels.codes import counting, pack, packing, unpack, unpacking
+from ...kernels.codes import counting, pack, packing, unfolded, unfolding, unpack, unpacking
 from ...kernels.native import Link, NativeLayer
 from ...kernels.native.single import Single
 from ...offload.schedule import Pack, Unpack
@@ -82,16 +82,12 @@ class Packing(_Conversion):
         super().__init__(step, graph, shapes[step.result], 1, step.format.packed if counting else None)
         self.unfold, self.plain = step.unfold, shapes[step.blob]
         self.notes, self.converted = True, 0 if self.ends is None else prod(self.plain)
-        if self.unfold is not None:
-            from ...kernels.unfold import unfolded, unfolding  # which some devices do without
-
-            self._unfolded, self._unfolding = unfolded, unfolding
 
     def links(self, use: StepBlobs) -> list[Link]:
         codes = name_of("device", self.source)
         singles = [(packing(self.plain, self.format), name_of("host", self.source), codes)]
         if self.unfold is not None:
-            copies = self._unfolding(self.plain, self.unfold, self.format.zero)
+            copies = unfolding(self.plain, self.unfold, self.format.zero)
             singles.append((copies, codes, name_of("device", self.target)))
         return self.linked(singles, codes, self.plain)
 
@@ -111,7 +107,7 @@ class Packing(_Conversion):
             else:
                 codes = self._counted(feed, slot)
                 if self.unfold is not None:
-                    codes = self._unfolded(codes, self.unfold, self.format.zero)
+                    codes = unfolded(codes, self.unfold, self.format.zero)
                 slot.codes[self.target] = codes.reshape(self.shape)
         except ModelError as error:
             # without its frames, which would keep the device's memory
