@@ -9,16 +9,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 
-from ..codegen.memory_map import FIXED, MARKS, PROGRAM, REGION, Buffers, Usage, regions
+from ..codegen.memory_map import FIXED, MARKS, PROGRAM, Buffers
 from ..errors import DeviceError
+from ..fixed import Requantization
 from ..overlay import Overlay
 from ..overlay.architecture import Bus, Proof
-from ..tasks import CompiledTask
+from ..tasks.conv import Conv
+from ..tasks.window import POINT
+from ..tasks.work import Work
 from ..text import number_of
 from ..util.lazy_numpy import np
-from .emit import ConstantPool, GemmPass, Group, MicroOps, finished, task
-from .isa import BLOCK, Alu, AluOperation, Finish, Gemm, Load, Memory, MicroOp, Store
+from .isa import BLOCK
 from .program import ALIGNMENT, MARK, MOST, VtaSegment
+from .segment import segment
 
 START, RESTART = 0x01, 0x80  # bits of each block's control: start, and start again by itself when done
 SHIFT = 9  # bits, of the known program
@@ -83,10 +86,7 @@ class Blocks:
 
     def proofs(self) -> Iterator[Proof]:
         """Yield programs with known results, to run before any other: the first writes no memory."""
-        machine = self.overlay.machine.machine
-        none = regions(self.overlay.layout, {}, {}, Usage([], [], []))
-        empty = VtaSegment(self.overlay, machine, (), {}, none, [Finish()], [], [])
-        yield Proof("a program of one FINISH", empty, {}, {})
+        yield Proof("a program of one FINISH", segment(Work(self.overlay, [], {})), {}, {})
         yield _known(self.overlay)
 
     def _ended(self, segment: VtaSegment, memory: Buffers) -> int:
@@ -101,26 +101,11 @@ class Blocks:
 
 
 def _known(overlay: Overlay) -> Proof:
-    """Return a convolution of 16 channels and 16 positions, in hand-written instructions."""
-    machine, shapes = overlay.machine.machine, {"x": (1, BLOCK, 2, 8), "y": (1, BLOCK, 2, 8)}
-    only = CompiledTask(("x",), "y", ("the known program",), (0, BLOCK), (0, 0, 0), overlay.simulator)
-    laid = regions(overlay.layout, shapes, {}, Usage([(["x"], "y")], ["x"], ["y"]))
+    """Return a convolution of 16 channels and 16 positions."""
+    shapes = dict.fromkeys("xy", (1, BLOCK, 2, 8))
     codes = (np.arange(BLOCK * BLOCK) * 37 % 251 - 125).astype(np.int8).reshape(shapes["x"])
-    weights = (np.arange(BLOCK * BLOCK) * 91 % 241 - 120).astype(np.int8).reshape(BLOCK, BLOCK)
-    bias = np.arange(BLOCK, dtype=np.int32) * 911 - 5000
-    constants = ConstantPool(FIXED << REGION)
-    micro_ops = MicroOps(machine.depths[Memory.UOP], constants)
-    x, y = (laid.blobs[blob].offset // BLOCK for blob in "xy")
-    one = micro_ops.table(MicroOp(i, i) for i in range(BLOCK))  # each position is an entry of INP and of ACC
-    group = Group(
-        [constants.load(Memory.ACC, 0, np.tile(bias, (BLOCK, 1)))],
-        [GemmPass([constants.load(Memory.WGT, 0, weights), Load(Memory.INP, 0, x, 1, BLOCK)], [Gemm(*one)])],
-        [Alu(AluOperation.SHR, *one, SHIFT), Alu(AluOperation.MAX, *one, -128), Alu(AluOperation.MIN, *one, 127)],
-        [Store(0, y, 1, BLOCK)],
-    )
-    program = task(0, [group], micro_ops)
-    whole = finished(program)
-    segment = VtaSegment(overlay, machine, (only,), shapes, laid, whole, [len(program)], constants.parts)
-    sums = weights.astype(np.int32) @ codes.reshape(BLOCK, -1).astype(np.int32) + bias[:, None]
-    right = np.clip(sums >> SHIFT, -128, 127).astype(np.int8).reshape(shapes["y"])
-    return Proof("a known program", segment, {"x": codes}, {"y": right})
+    weights = (np.arange(BLOCK * BLOCK) * 91 % 241 - 120).astype(np.int8).reshape(BLOCK, BLOCK, 1, 1)
+    bias, rule = np.arange(BLOCK) * 911 - 5000, Requantization(np.array(1), SHIFT, -128, 127)
+    task = Conv(("x",), "y", ("the known program",), weights, bias, POINT, 1, rule)
+    lowered = segment(Work(overlay, [task], shapes, {}, "x", "y"))
+    return Proof("a known program", lowered, {"x": codes}, {"y": task.define(codes)})

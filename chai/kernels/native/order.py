@@ -48,7 +48,8 @@ def after(uses: Iterable[OperationBlobs], places: Mapping[str, tuple[int, int]])
     """Yield for each operation how many of the first ones have to be complete before it.
 
     It waits for the writers of what it reads, for the readers of what it overwrites, and for all users of a blob that had
-    the bytes of its own before. ``places`` are the bytes (first, end) of each blob in memory; no two that share some are in use at once.
+    the bytes of its own before. ``places`` are the bytes (first, end) of each blob in memory; no two that share some are in use
+    at once.
     """
     present: list[tuple[int, int, str]] = []  # places of blobs of which no other one has had all bytes since
     predecessors: dict[str, int] = {}  # operations up to the last user of the bytes that a blob has now
