@@ -1,6 +1,6 @@
 """Convolution in C, or on BLAS.
 
-On BLAS every function is one or a few float32 matrix products; the im2col buffer is split into bands of output rows so that it
+On BLAS every function is one or a few matrix products; the im2col buffer is split into bands of output rows so that it
 stays within ``COLUMNS`` bytes for any blob size.
 """
 
@@ -16,19 +16,26 @@ from ..util.lazy_numpy import np
 COLUMNS = 4 << 20  # bytes of im2col buffer: a larger one leaves the cache, a smaller one makes thin matrix products
 
 
-def conv2d(x: Array, weights: Array, bias: Array | None, filtering: Filtering, fill: int = 0) -> Array:
-    """Convolve as Caffe: x (N, C, H, W), weights (M, C/group, kh, kw), bias (M,) -> (N, M, OH, OW), all float32.
-
-    Padding is ``fill``.
-    """
-    if not fill and (layer := kernels.floats.convolution(x.shape, weights, bias, filtering)) is not None:
+def conv2d(x: Array, weights: Array, bias: Array | None, filtering: Filtering) -> Array:
+    """Convolve as Caffe: x (N, C, H, W), weights (M, C/group, kh, kw), bias (M,) -> (N, M, OH, OW), all float32."""
+    if (layer := kernels.floats.convolution(x.shape, weights, bias, filtering)) is not None:
         return layer.run(x)
     window, group, rectified = filtering
+    y = in_numpy(x, weights, window, group)
+    if bias is not None:
+        y += bias.reshape(-1, 1, 1)
+    if rectified:
+        np.maximum(y, 0, out=y)
+    return y
+
+
+def in_numpy(x: Array, weights: Array, window: Window, group: int, fill: int = 0) -> Array:
+    """Convolve float32 or float64 without a bias; padding is ``fill``."""
     n, _, h, w = x.shape
     m, cg = weights.shape[:2]
     out = window.sizes((h, w))
     pointwise = window.kernel == window.stride == (1, 1) and window.pad == (0, 0)
-    y = np.empty((n, m, *out), np.float32)
+    y = np.empty((n, m, *out), x.dtype)
     if cg == 1 and m == group and not pointwise:
         _depthwise(x, weights, y, window, fill)
     else:
@@ -38,12 +45,8 @@ def conv2d(x: Array, weights: Array, bias: Array | None, filtering: Filtering, f
         else:
             for image, result in zip(x, y):
                 maps = result.reshape(group, m // group, -1)
-                for rows, band in columns(image, window, group, COLUMNS, fill=fill):
+                for rows, band in _columns(image, window, group, fill):
                     np.matmul(matrices, band, out=maps[..., rows.start * out[1] : rows.stop * out[1]])
-    if bias is not None:
-        y += bias.reshape(m, 1, 1)
-    if rectified:
-        np.maximum(y, 0, out=y)
     return y
 
 
@@ -88,13 +91,8 @@ def deconv2d(x: Array, weights: Array, bias: Array | None, window: Window, group
     return np.ascontiguousarray(y) if bias is None else y + bias.reshape(-1, 1, 1)
 
 
-def columns(
-    image: Array, window: Window, group: int, most: int, fill: int = 0, dtype: str = "float32"
-) -> Iterator[tuple[slice, Array]]:
-    """Yield bands of output rows with their columns, (group, K, pixels), of an image (C, H, W) of any type.
-
-    K = C/group * kh * kw. A band has as many rows as fit into ``most`` bytes of float32. Padding is ``fill``.
-    """
+def _columns(image: Array, window: Window, group: int, fill: int) -> Iterator[tuple[slice, Array]]:
+    """Yield bands of output rows with their columns, (group, K, pixels), of an image (C, H, W); K = C/group * kh * kw."""
     padded = _padded(image, window.pad, fill)
     cg = len(image) // group
     (kh, kw), (sh, sw), _, (dh, dw) = window
@@ -104,10 +102,10 @@ def columns(
         padded, (group, cg, kh, kw, oh, ow), (cg * c0, c0, dh * h0, dw * w0, sh * h0, sw * w0), writeable=False
     )
     k = cg * kh * kw
-    rows = max(1, min(oh, most // (4 * group * k * ow)))
+    rows = max(1, min(oh, COLUMNS // (image.itemsize * group * k * ow)))
     for first in range(0, oh, rows):
         last = min(oh, first + rows)
-        yield slice(first, last), windows[..., first:last, :].astype(dtype, order="C").reshape(group, k, -1)
+        yield slice(first, last), windows[..., first:last, :].reshape(group, k, -1)
 
 
 def _padded(image: Array, pad: tuple[int, int], fill: int = 0) -> Array:

@@ -1,7 +1,7 @@
 """Tasks in numpy, faster than their definitions and equal to them in every bit: for what C does not compute.
 
 Sums are exact in float32 up to 2^24, beyond that in float64. Weights are stored as codes: a convolution converts them to floats
-while it runs, and its input and sums band by band.
+while it runs.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 from ..blob import Array
 from ..fixed import ACCUMULATOR, magnitudes
-from ..overlay.weights import Packed, matrices
+from ..overlay.weights import Packed
 from ..tasks import Task
-from ..tasks.window import Filtering
 from ..util.lazy_numpy import np
-from . import codes
-from .convolution import columns, conv2d
+from . import codes, convolution
 from .pooling import max_pool
 
 if TYPE_CHECKING:
@@ -28,7 +26,7 @@ if TYPE_CHECKING:
     from ..tasks.filter import FilterTask
     from ..tasks.pool import Pool
 
-COLUMN_BYTES = 1 << 20  # of float32 columns: columns, sums and weights of a layer fit into the cache
+WEIGHTS = 1 << 20  # bytes of a layer's weights as floats that are in the cache
 Kernel = Callable[..., None]  # inputs, output
 
 
@@ -61,26 +59,19 @@ def _then_looked_up(fast: Kernel, task: Task, *blobs: Array) -> None:
     np.copyto(blobs[-1], task.looked_up(blobs[-1]))
 
 
-def _filter(task: FilterTask) -> Kernel | None:
-    """Return the kernel of a Conv: products over whole maps if depthwise, else im2col and matrix products.
-
-    None for a depthwise one of whose sums float32 could round one, which takes more than a thousand taps.
-    """
-    m, wide = task.weights.shape[0], bool(_magnitudes(task).max(initial=0) * 128 > ACCUMULATOR)
-    if task.is_depthwise and task.window.kernel != (1, 1):
-        return None if wide else lambda x, out: _requantize(_taps(x, task), task, out)
+def _filter(task: FilterTask) -> Kernel:
+    """Return the kernel of a Conv: a convolution of floats, image by image."""
+    dtype = "float64" if _magnitudes(task).max(initial=0) * 128 > ACCUMULATOR else "float32"
 
     def run(x: Array, out: Array) -> None:
-        dtype = "float64" if wide else "float32"
         one = out.shape[2:] == (1, 1) and x.shape[2:] == task.window.kernel and task.window.pad == (0, 0)
         if task.group == 1 and one:
             _whole_map(x, task, out, dtype)
             return
-        weights = matrices(task.weights, task.group, dtype)
-        for image, result in zip(x, out):
-            for rows, band in columns(image, task.window, task.group, COLUMN_BYTES, task.zero, dtype):
-                sums = np.matmul(weights, band).reshape(1, m, rows.stop - rows.start, -1)
-                _requantize(sums, task, result[np.newaxis, :, rows])
+        weights = np.asarray(task.weights).astype(dtype)
+        for i in range(len(x)):
+            sums = convolution.in_numpy(x[i : i + 1].astype(dtype), weights, task.window, task.group, task.zero)
+            _requantize(sums, task, out[i : i + 1])
 
     return run
 
@@ -90,7 +81,7 @@ def _whole_map(x: Array, task: FilterTask, out: Array, dtype: str) -> None:
     weights = np.asarray(task.weights).reshape(len(task.bias), -1)
     sums = np.empty((len(x), len(weights), 1, 1), dtype)
     rows = x.reshape(len(x), -1).astype(dtype)
-    step = max(1, COLUMN_BYTES // (sums.itemsize * weights.shape[1]))
+    step = max(1, WEIGHTS // (sums.itemsize * weights.shape[1]))
     for first in range(0, len(weights), step):
         part = weights[first : first + step].astype(dtype)
         np.matmul(rows, part.T, out=sums[:, first : first + step, 0, 0])
@@ -102,12 +93,6 @@ def _magnitudes(task: FilterTask) -> Array:
     if isinstance(task.weights, Packed):
         return task.weights.magnitudes()
     return magnitudes(np.asarray(task.weights))
-
-
-def _taps(x: Array, task: FilterTask) -> Array:
-    """Return the sums of a depthwise convolution, without a matrix product."""
-    weights = np.asarray(task.weights).astype(np.float32)
-    return conv2d(x.astype(np.float32), weights, None, Filtering(task.window, task.group), task.zero)
 
 
 def _requantize(sums: Array, task: FilterTask, out: Array) -> None:

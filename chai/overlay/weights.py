@@ -123,7 +123,7 @@ class Packed:
         group, mb, cb, _, _, ci, mo = self.axes
         blocks = self.blocks(np.empty(self.bytes, np.int8)).transpose(0, 1, 6, 2, 5, 3, 4)
         codes = blocks.reshape(group, mb * mo, cb * ci, kh, kw)[:, : m // group, :c]
-        return np.array(codes.reshape(self.shape), dtype or np.int8)
+        return np.asarray(codes.reshape(self.shape), dtype or np.int8)
 
 
 class Unpacked:
@@ -160,18 +160,6 @@ def pack_weights(weights: Array, group: int, array: sections.Array) -> bytes:
     padded = np.zeros((group, mb * mo, cb * ci, kh, kw), np.int8)
     padded[:, : m // group, :c] = weights.reshape(group, m // group, c, kh, kw)
     return padded.reshape(group, mb, mo, cb, ci, kh, kw).transpose(0, 1, 3, 5, 6, 4, 2).tobytes()
-
-
-def matrices(weights: Array | Packed, group: int, dtype: str) -> Array:
-    """Return weights for a matrix product: ``dtype`` (group, M/group, K), where K is (C/group, kh, kw) flattened."""
-    m, c, kh, kw = weights.shape
-    if not isinstance(weights, Packed) or is_depthwise(weights.shape, group):
-        return np.asarray(weights).astype(dtype).reshape(group, m // group, c * kh * kw)
-    _, mb, cb, _, _, ci, mo = weights.axes
-    blocks = weights.blocks(np.empty(weights.bytes, np.int8))
-    wide = blocks.transpose(0, 2, 5, 3, 4, 1, 6).astype(dtype, order="C")  # copies runs of ``mo`` bytes
-    rows = wide.reshape(group, cb * ci * kh * kw, mb * mo)[:, : c * kh * kw, : m // group]
-    return rows.transpose(0, 2, 1)
 
 
 def weight_bytes(shape: Shape, group: int, array: sections.Array) -> int:
