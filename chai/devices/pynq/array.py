@@ -34,9 +34,8 @@ class ArrayBoard(Board, Registers):
     _waiting: Polling | Interrupt = Polling()
 
     def open(self) -> None:
-        loaded = download(self.overlay)
-        self.device, self.bus, self.mhz = loaded.device, loaded.driver, loaded.mhz
-        self._handoff, self._pins = loaded.handoff, list(loaded.driver.pins)
+        self.device, driver, self._handoff, self.mhz = download(self.overlay)
+        self.bus, self._pins = driver, list(driver.pins)
         self._id = self.overlay.registers["ID"].value
         self.check()
         if env().pynq_wait == "interrupt":

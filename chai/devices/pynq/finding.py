@@ -12,7 +12,7 @@ from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ...env import env
 from ...errors import DeviceError
@@ -82,17 +82,11 @@ def active(overlay: Overlay) -> Any:
     return device
 
 
-class Loaded(NamedTuple):
-    """A bitstream in the FPGA: pynq's device, the accelerator's driver, the ``handoff``, and the clock; None if unknown."""
+def download(overlay: Overlay) -> tuple[Any, Any, Path, float | None]:
+    """Load an overlay's bitstream; return pynq's device, the accelerator's driver, the handoff, and its MHz, None if unknown.
 
-    device: Any
-    driver: Any
-    handoff: Path
-    mhz: float | None
-
-
-def download(overlay: Overlay) -> Loaded:
-    """Load the bitstream of an overlay. Raises DeviceError."""
+    Raises DeviceError.
+    """
     path = bitstream(overlay)
     if path is None:
         raise DeviceError(
@@ -122,7 +116,7 @@ def download(overlay: Overlay) -> Loaded:
     if not isinstance(block, driver):
         raise DeviceError(f"{path.name}: {names[0]} was given the driver {type(block).__name__}, not chai's")
     handoff = Path(loaded.bitfile_name).with_suffix(".hwh")
-    return Loaded(device, block, handoff, set_clock(overlay, handoff, loaded.ip_dict[names[0]]["fullpath"]))
+    return device, block, handoff, set_clock(overlay, handoff, loaded.ip_dict[names[0]]["fullpath"])
 
 
 @lru_cache(maxsize=8)
