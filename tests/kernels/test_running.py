@@ -304,7 +304,10 @@ def test_how_many_images_run_together(batch: int, blobs: list[int], weights: int
 def test_a_table_that_would_leave_its_memory_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order, "share", lambda lives, _: (dict.fromkeys(lives, 0), 64))  # less than the blobs take
     x = np.zeros((1, 6, 7, 18), np.int8)
-    with used(NAMES[0]), pytest.raises(DeviceError, match=r"operation \d+ \((load|border)\) would leave its memory"):
+    with (
+        used(NAMES[0]),
+        pytest.raises(DeviceError, match=r"operation \d+, (load|border) from .*, would leave its memory"),
+    ):
         program([conv(6, 35, 3)], {"x": x}, {"y": (1, 35, 7, 18)}, None, ("y",))
 
 

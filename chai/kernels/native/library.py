@@ -49,7 +49,11 @@ class Library:
         """Raise DeviceError if an operation of a table could leave its buffers, which have these sizes."""
         wrong = self.check(table, extents)
         if wrong >= 0:
-            raise DeviceError(f"operation {wrong} ({Kind.name(table[wrong].kind)}) would leave its memory")
+            o = table[wrong]
+            source, target = (o.images, o.channels, o.height, o.width), (o.images, o.outputs, o.out_height, o.out_width)
+            raise DeviceError(
+                f"operation {wrong}, {Kind.name(o.kind)} from {source} to {target}, would leave its memory"
+            )
 
     def run_one(
         self,

@@ -8,7 +8,6 @@ from functools import lru_cache
 from math import prod
 
 from ...blob import Array, Shape
-from ...errors import DeviceError
 from ...util.lazy_numpy import np
 from .library import Library
 from .table import FLOATS, PACKS, PIXELS, SIZE, Extent, Form, Kind, Operation, pixel_strides, plain_strides
@@ -30,10 +29,7 @@ class Prepared:
     def __init__(self, library: Library, operation: Operation, sizes: Sequence[int], ns: float = 0.0) -> None:
         set_others(operation, range(SECOND, len(sizes)))
         self._library, self._table, self.sizes, self.ns = library, (Operation * 1)(operation), sizes, ns
-        if library.check(self._table, self._extents()) >= 0:
-            o = operation
-            source, target = (o.images, o.channels, o.height, o.width), (o.images, o.outputs, o.out_height, o.out_width)
-            raise DeviceError(f"{Kind.name(o.kind)} from {source} to {target} would leave its memory")
+        library.verify(self._table, self._extents())
         self.operation = self._table[0]  # whose arrays begin at byte 0 of a buffer each
 
     def _extents(self) -> ctypes.Array[Extent]:
