@@ -48,7 +48,6 @@ class BlobSet:
         self._written, self._read, self._runs = segment.written, segment.read, bool(segment.tasks)
 
     def blob(self, name: str) -> DeviceBlob:
-        """Return the whole of a blob."""
         if (blob := self.blobs.get(name)) is None:
             blob = self.blobs[name] = self.segment.blob(name, self.memory.bytes)
         return blob
@@ -86,7 +85,6 @@ class BlobSet:
         return result
 
     def free(self) -> None:
-        """Release its memory."""
         self.stores.clear()  # views of it
         self.loads.clear()
         self.blobs.clear()

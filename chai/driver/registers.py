@@ -45,20 +45,16 @@ class Registers:
         return {(r.name, bits.name): r.mask(bits.name) for r in self.overlay.registers.list for bits in r.bits}
 
     def read(self, name: str) -> int:
-        """Return a register's value."""
         return int(self.bus.read(self.offsets[name]))
 
     def write(self, name: str, value: int) -> None:
-        """Write a register."""
         self.bus.write(self.offsets[name], value)
 
     def bits(self, name: str, part: str, value: int) -> int:
-        """Return part of a register's value."""
         mask = self.masks[name, part]
         return (value & mask) // (mask & -mask)
 
     def mask(self, name: str, *parts: str) -> int:
-        """Return a mask of these parts of a register."""
         return sum([self.masks[name, part] for part in parts])
 
     def start(self, address: int, count: int) -> None:
@@ -69,7 +65,6 @@ class Registers:
         self.write("CONTROL", self.masks["CONTROL", "start"])
 
     def cycles(self) -> int:
-        """Return the clock cycles of the last chain."""
         return self.read("CYCLES") | self.read("CYCLES_HI") << 32  # reading the first latches the second
 
     def done(self) -> dict[str, int]:

@@ -54,7 +54,6 @@ def _then_pooled(unpooled: Kernel, task: Conv, x: Array, out: Array) -> None:
 
 
 def _then_looked_up(fast: Kernel, task: Task, *blobs: Array) -> None:
-    """Compute a Task, then look its codes up."""
     fast(*blobs)
     np.copyto(blobs[-1], task.looked_up(blobs[-1]))
 

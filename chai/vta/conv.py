@@ -55,7 +55,6 @@ class OutputTile(NamedTuple):
 
     @property
     def area(self) -> int:
-        """Return its pixels."""
         return self.height * self.width
 
     def starts(self, target: Plane) -> tuple[list[int], list[int]]:
@@ -96,7 +95,6 @@ class ConvolutionLowering:
     packed: dict[tuple[int, ...], Load] = field(default_factory=dict)
 
     def groups(self) -> Iterator[Group]:
-        """Yield the groups of positions and outputs in order."""
         self.loaded_inputs = self.passed = self.done = 0
         for family in self._families():
             tile = self._tile(family)

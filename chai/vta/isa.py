@@ -88,7 +88,6 @@ class Store(NamedTuple):
 
     @property
     def memory(self) -> Memory:
-        """Return OUT."""
         return Memory.OUT
 
 

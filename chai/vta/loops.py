@@ -28,7 +28,6 @@ class Nest(NamedTuple):
 
 
 def nest(instruction: Gemm | Alu) -> Nest:
-    """Return the loops of an instruction."""
     i = instruction
     if isinstance(i, Gemm):
         steps = (i.acc_outer, i.acc_inner), (i.inp_outer, i.inp_inner), (i.wgt_outer, i.wgt_inner)

@@ -56,7 +56,6 @@ class VtaSegment(HostBlobs):
 
     @property
     def sizes(self) -> dict[int, int]:
-        """Return the bytes of each region in use."""
         return _sizes(self.start + len(self.program) * BYTES, self.regions, self.tasks)
 
     @cached_property
@@ -66,7 +65,6 @@ class VtaSegment(HostBlobs):
 
     @property
     def cycles(self) -> int:
-        """Return the clock cycles of a run in the cycle model."""
         return self.times.total
 
     @property

@@ -82,7 +82,6 @@ def segment(work: Work) -> VtaSegment:
 
 
 def _groups(each: Task, blobs: Blobs, micro_ops: MicroOps) -> Iterator[Group]:
-    """Return the groups of a Task."""
     reason, shift = refusal(each), _shift(each)
     if reason is not None:
         raise DeviceError(reason)

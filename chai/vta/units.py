@@ -42,7 +42,6 @@ class Dispatch(NamedTuple):
 
 
 def unit_of(instruction: Instruction) -> Unit:
-    """Return the unit that runs an instruction."""
     if isinstance(instruction, Store):
         return Unit.STORE
     loads = isinstance(instruction, Load) and instruction.memory in (Memory.INP, Memory.WGT)

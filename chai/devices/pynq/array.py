@@ -47,14 +47,12 @@ class ArrayBoard(Board, Registers):
         super().close()
 
     def read(self, name: str) -> int:
-        """Return a register's value."""
         try:
             return int(self.bus.read(self.offsets[name]))
         except Exception as error:
             fail(f"register {name} cannot be read", error)
 
     def write(self, name: str, value: int) -> None:
-        """Write a register."""
         try:
             self.bus.write(self.offsets[name], value)
         except Exception as error:
@@ -157,7 +155,6 @@ class ArrayBoard(Board, Registers):
         return None
 
     def reset(self) -> None:
-        """Stop the accelerator."""
         self.write("CONTROL", self.mask("CONTROL", "reset"))
         for late in Polling().looks(RESET):
             self.stuck = bool(self.bits("STATUS", "busy", self.read("STATUS")))

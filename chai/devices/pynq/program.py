@@ -158,7 +158,6 @@ class Pynq(Device):
             return board
 
     def released(self, user: Program) -> None:
-        """Release the board of ``user``."""
         with _opening:
             for board in _boards.values():
                 board.users.discard(user)

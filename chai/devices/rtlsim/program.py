@@ -73,7 +73,6 @@ class Accelerator:
                 channel.limit(port.reads if name in READS else port.writes)
 
     def read(self, offset: int) -> int:
-        """Return a register's value."""
         s = self.simulation
         s.set("bus__araddr", offset)
         s.set("bus__arvalid", 1)
@@ -88,7 +87,6 @@ class Accelerator:
         return value
 
     def write(self, offset: int, value: int) -> None:
-        """Write a register."""
         s = self.simulation
         for name, now in {"awaddr": offset, "wdata": value, "wstrb": 15, "awvalid": 1, "wvalid": 1}.items():
             s.set(f"bus__{name}", now)
@@ -192,7 +190,6 @@ def _alone(overlay: Overlay) -> Iterator[Simulated]:
 
 @lru_cache(maxsize=2)
 def accelerator(overlay: Overlay) -> Simulated:
-    """Return the simulated accelerator of an overlay."""
     return Simulated(overlay)
 
 

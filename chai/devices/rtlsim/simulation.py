@@ -90,7 +90,6 @@ class Simulation:
 
     @classmethod
     def of(cls, component: Any, seed: int = 0, waves: str | Path = "") -> Simulation:
-        """Return the simulation of a component of Amaranth."""
         return cls(rtlil(component), seed, waves)
 
     def close(self) -> None:
@@ -106,7 +105,6 @@ class Simulation:
 
     @property
     def _open(self) -> int:
-        """Return the design's handle."""
         if self._handle is None:
             raise DeviceError("the simulation is closed")
         return self._handle
@@ -114,7 +112,6 @@ class Simulation:
     # -- ports
 
     def has(self, name: str) -> bool:
-        """Return whether the design has a port."""
         return bool(self._library.rtl_port(self._open, name.encode(), ctypes.byref(ctypes.c_uint())) >= 0)
 
     def get(self, name: str) -> int:
@@ -147,7 +144,6 @@ class Simulation:
         return int(self._library.rtl_now(self._open))
 
     def tick(self, cycles: int = 1) -> None:
-        """Run that many cycles."""
         self._run(-1, cycles)
 
     def run(self, until: str, limit: int) -> int:
@@ -191,7 +187,6 @@ class Simulation:
         self._library.rtl_memory(self._open, address, data.ctypes.data, data.size)
 
     def forget_memory(self) -> None:
-        """Remove all memory."""
         self._library.rtl_forget_memory(self._open)
         self._kept.clear()
 

@@ -250,7 +250,6 @@ class NativeChain:
         return Form(Kind.COPY).operation(shape, shape, [read], written)
 
     def _extents(self) -> ctypes.Array[Extent]:
-        """Return the sizes of the buffers."""
         pairs = [(self.size, self.size), *((self._bytes(blob), 0) for blob in self.reads)]
         pairs += [(self._bytes(blob), self._bytes(blob)) for blob in self._results]
         pairs += [(array.nbytes, 0) for array in self._parameters.values()]

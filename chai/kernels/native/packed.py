@@ -27,7 +27,6 @@ class PackedFilters:
         self.weights, self.array = weights, np.empty(target, np.float32)
 
     def write(self) -> None:
-        """Write the array."""
         self._transform.write(plain(self.weights), self.array)
 
 

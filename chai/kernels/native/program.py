@@ -304,7 +304,6 @@ class NativeProgram:
         return memory
 
     def _extents(self) -> ctypes.Array[Extent]:
-        """Return the sizes of the buffers."""
         hosts = [prod(self._shape(part)) for part in (*self._loads, *self._stores)]
         writable = [0] * len(self._loads) + hosts[len(self._loads) :]
         pairs = [(self.size, self.size), (self._constants.size, 0), *zip(hosts, writable)]

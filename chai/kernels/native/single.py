@@ -37,7 +37,6 @@ class Prepared:
         return (Extent * len(self.sizes))(*(Extent(n, n if i in written else 0) for i, n in enumerate(self.sizes)))
 
     def write(self, x: Array, out: Array, *parameters: Array) -> None:
-        """Write the result for ``x`` into memory."""
         self._library.run_one(self.operation, threads() if self.ns >= SHARED else 0, x, out, *parameters)
 
 
