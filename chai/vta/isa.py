@@ -27,12 +27,6 @@ WORD = 64  # bits: a field that does not fit a word starts the next
 ENCODINGS: Mapping[str, int] = {"old": 2, "new": 3}  # bits of the fields ``memory`` and ``operation``
 
 
-class Opcode(IntEnum):
-    """The first three bits of an instruction."""
-
-    LOAD, STORE, GEMM, FINISH, ALU = range(5)
-
-
 class Memory(IntEnum):
     """The memories on the chip."""
 
@@ -134,6 +128,7 @@ class Finish(NamedTuple):
 
 
 Instruction = Load | Store | Gemm | Alu | Finish
+CLASSES: tuple[type[Instruction], ...] = (Load, Store, Gemm, Finish, Alu)  # by opcode, the first three bits
 
 
 class MicroOp(NamedTuple):
@@ -152,8 +147,8 @@ _SIGNED = ("immediate",)
 
 
 @lru_cache(maxsize=2)
-def fields(encoding: str) -> dict[Opcode, tuple[BitField, ...]]:
-    """Return the fields of each opcode's instructions in an encoding, ``old`` or ``new``."""
+def fields(encoding: str) -> dict[type[Instruction], tuple[BitField, ...]]:
+    """Return the fields of each class of instructions in an encoding, ``old`` or ``new``."""
     kind = ENCODINGS[encoding]
     move = (
         *(("memory", kind), ("entry", 16), ("dram", 32), ("rows", 16), ("columns", 16), ("stride", 16)),
@@ -162,15 +157,12 @@ def fields(encoding: str) -> dict[Opcode, tuple[BitField, ...]]:
     steps = [(f"{name}_{loop}", 10 if name == "wgt" else 11) for name in ("acc", "inp", "wgt") for loop in _NESTED]
     tensor = [(f"{name}_{loop}", 11) for name in ("dst", "src") for loop in _NESTED]
     return {
-        Opcode.LOAD: _placed(*_HEAD, *move),
-        Opcode.STORE: _placed(*_HEAD, *move),
-        Opcode.GEMM: _placed(*_HEAD, *_LOOPS, *steps),
-        Opcode.FINISH: _placed(*_HEAD),
-        Opcode.ALU: _placed(*_HEAD, *_LOOPS, *tensor, ("operation", kind), ("is_immediate", 1), ("immediate", BLOCK)),
+        Load: _placed(*_HEAD, *move),
+        Store: _placed(*_HEAD, *move),
+        Gemm: _placed(*_HEAD, *_LOOPS, *steps),
+        Finish: _placed(*_HEAD),
+        Alu: _placed(*_HEAD, *_LOOPS, *tensor, ("operation", kind), ("is_immediate", 1), ("immediate", BLOCK)),
     }
-
-
-_CLASSES: Mapping[Opcode, type[Instruction]] = dict(zip(Opcode, (Load, Store, Gemm, Finish, Alu)))
 
 
 def _placed(*sizes: tuple[str, int]) -> tuple[BitField, ...]:
@@ -196,15 +188,20 @@ def encode(program: Iterable[Instruction], encoding: str) -> bytes:
 
 
 def _bytes(instruction: Instruction, encoding: str) -> bytes:
-    opcode = next(opcode for opcode, cls in _CLASSES.items() if isinstance(instruction, cls))
-    values: dict[str, int] = {"opcode": opcode, "reset": 0, **instruction._asdict(), **instruction.tokens._asdict()}
+    cls = type(instruction)
+    values: dict[str, int] = {
+        "opcode": CLASSES.index(cls),
+        "reset": 0,
+        **instruction._asdict(),
+        **instruction.tokens._asdict(),
+    }
     if isinstance(instruction, Store):
         values |= {"memory": Memory.OUT & (1 << ENCODINGS[encoding]) - 1, **dict.fromkeys(_PADS, 0)}
     if isinstance(instruction, Alu):
         immediate = instruction.immediate
         values |= {"is_immediate": int(immediate is not None), "immediate": immediate or 0}
-    known = fields(encoding)[opcode]
-    return _packed(opcode.name, known, (values[field.name] for field in known)).to_bytes(BYTES, "little")
+    known = fields(encoding)[cls]
+    return _packed(cls.__name__.upper(), known, (values[field.name] for field in known)).to_bytes(BYTES, "little")
 
 
 def encode_micro_ops(micro_ops: Iterable[MicroOp]) -> bytes:
@@ -234,13 +231,13 @@ def decode(data: bytes | bytearray | memoryview, encoding: str) -> list[Instruct
     words = np.frombuffer(data, "<u4").reshape(-1, BYTES // 4)
     opcodes = words[:, 0] & 7
     program: list[Any] = [None] * len(words)
-    refusals = [(int(i), f"opcode {opcodes[i]} is unknown") for i in np.flatnonzero(opcodes >= len(Opcode))[:1]]
-    for opcode, cls in _CLASSES.items():
+    refusals = [(int(i), f"opcode {opcodes[i]} is unknown") for i in np.flatnonzero(opcodes >= len(CLASSES))[:1]]
+    for opcode, cls in enumerate(CLASSES):
         chosen = np.flatnonzero(opcodes == opcode)
         own = words[chosen]
-        values = {field.name: values_of(own, field) for field in fields(encoding)[opcode]}
-        for refused, reason in _rules(opcode, own, values, encoding):
-            refusals += [(int(chosen[i]), f"{opcode.name}: {reason(i)}") for i in np.flatnonzero(refused)[:1]]
+        values = {field.name: values_of(own, field) for field in fields(encoding)[cls]}
+        for refused, reason in _rules(cls, own, values, encoding):
+            refusals += [(int(chosen[i]), f"{cls.__name__.upper()}: {reason(i)}") for i in np.flatnonzero(refused)[:1]]
         if not refusals:
             for number, row in zip(chosen.tolist(), zip(*(_column(name, values) for name in cls._fields))):
                 program[number] = cls._make(row)
@@ -254,9 +251,9 @@ def decode(data: bytes | bytearray | memoryview, encoding: str) -> list[Instruct
 Rule = tuple[Any, Callable[[int], str]]
 
 
-def _rules(opcode: Opcode, words: Array, values: Mapping[str, Array], encoding: str) -> Iterator[Rule]:
-    """Yield the rules for instructions of one opcode: they refuse what the hardware lacks, or does in another way."""
-    used = sum(field.mask << field.position for field in fields(encoding)[opcode])
+def _rules(cls: type[Instruction], words: Array, values: Mapping[str, Array], encoding: str) -> Iterator[Rule]:
+    """Yield the rules for instructions of one class: they refuse what the hardware lacks, or does in another way."""
+    used = sum(field.mask << field.position for field in fields(encoding)[cls])
     excess = words & ~np.frombuffer(used.to_bytes(BYTES, "little"), "<u4")
 
     def bit(i: int) -> str:
@@ -267,17 +264,17 @@ def _rules(opcode: Opcode, words: Array, values: Mapping[str, Array], encoding: 
         return (values[name] != 0) & where, lambda i: f"{name} = {values[name][i]} where the hardware has none"
 
     yield excess.any(1), bit
-    if opcode == Opcode.STORE:
+    if cls is Store:
         yield from map(unused, _PADS)
         yield values["memory"] != Memory.OUT & (1 << ENCODINGS[encoding]) - 1, lambda _: "memory is not OUT"
-    if opcode == Opcode.LOAD:
+    if cls is Load:
         memory, rows = values["memory"], values["rows"]
         yield memory >= Memory.OUT, lambda i: f"memory {memory[i]} cannot be loaded"
         yield from (unused(side, memory != Memory.INP) for side in _PADS)
         padded = np.any([values[side] != 0 for side in _PADS], 0)
         yield padded & (values["columns"] == 0), lambda _: "columns = 0 with pads, which the hardware would write"
         yield (memory == Memory.UOP) & (rows > 1), lambda i: f"rows = {rows[i]} of micro-ops: the hardware loads one"
-    if opcode == Opcode.ALU:
+    if cls is Alu:
         operation = values["operation"]
         yield unused("reset")
         yield operation >= len(AluOperation), lambda i: f"operation {operation[i]} is not in the hardware"
@@ -285,7 +282,7 @@ def _rules(opcode: Opcode, words: Array, values: Mapping[str, Array], encoding: 
 
 
 def _column(name: str, values: Mapping[str, Array]) -> list[Any]:
-    """Return what instructions of one opcode have in an attribute."""
+    """Return what instructions of one class have in an attribute."""
     if name == "tokens":
         flags = sum(values[flag] << i for i, flag in enumerate(Tokens._fields))
         return [_TOKENS[i] for i in np.asarray(flags).tolist()]
