@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
 from ..errors import UsageError
+from ..graph.params import SIZE, within
+from ..util.data.dataclass_io import restore
 from ..util.suggest import did_you_mean
 
-LARGEST = 65_535  # pixels of an input
+MOST = 100  # members of a list
 
 
 class HeadFamily(NamedTuple):
@@ -57,23 +58,19 @@ class Head:
 
     head: str
     anchors: tuple[tuple[float, ...], ...] = ()
-    strides: tuple[int, ...] = ()
-    scale_xy: tuple[float, ...] = ()
-    classes: int | None = None
-    reg_max: int = 16
+    strides: tuple[int, ...] = within(1, SIZE, ())
+    scale_xy: tuple[float, ...] = within(0, 100, ())
+    classes: int | None = within(1, SIZE)
+    reg_max: int = within(1, 256, 16)
     outputs: tuple[str, ...] = ()
-    threshold: float = 0.25
-    iou: float | None = None
+    threshold: float = within(0, 1, 0.25)
+    iou: float | None = within(0, 1)
     multi_label: bool = False
 
     @property
     def family(self) -> HeadFamily:
         """Return what it has in common with others of its name."""
         return FAMILIES[SUCCESSORS.get(self.head, self.head)]
-
-    def plain(self) -> dict[str, Any]:
-        """Return what differs from the defaults, for JSON and ``head_of``."""
-        return {name: value for name, value in vars(self).items() if value != getattr(Head, name, None)}
 
 
 def head_of(value: Any, basis: Head | None = None) -> Head:
@@ -86,70 +83,32 @@ def head_of(value: Any, basis: Head | None = None) -> Head:
         message = f"detect: expected the name of a head or a table, found {str(value)[:60]}"
         raise UsageError(message, hint='e.g. "yolov8"')
     known = {**{name: name for name in FAMILIES}, **SUCCESSORS}
+    keys = [field.name for field in fields(Head)]
     for key in table:
-        if key not in _CHECKS:
-            raise UsageError(f"detect has no key {str(key)[:60]!r}", hint=did_you_mean(str(key), _CHECKS))
+        if key not in keys:
+            raise UsageError(f"detect has no key {str(key)[:60]!r}", hint=did_you_mean(str(key), keys))
     name = table.get("head", basis.head if basis else None)
     if not isinstance(name, str) or name not in known:
         hint = "expected one of " + ", ".join(known)
         raise UsageError(
             "detect: head is missing" if name is None else f"detect: unknown head {str(name)[:60]!r}", hint=hint
         )
-    values = {key: _CHECKS[key](key, item) for key, item in table.items() if item is not None}
-    basis = basis if basis is not None and "head" not in table else Head(name)
-    head = replace(basis, **values)
+    values = {key: value for key, value in table.items() if value is not None}
+    anchors = values.get("anchors")
+    if isinstance(anchors, (list, tuple)) and not any(isinstance(row, (list, tuple)) for row in anchors[:1]):
+        values["anchors"] = [anchors]
+    head = restore(Head, {**(vars(basis) if basis and "head" not in table else {}), **values}, _wrong)
+    for key, value in values.items():
+        if isinstance(value, (list, tuple)) and not 0 < len(value) <= MOST:
+            raise _wrong(key, f"expected a list of 1 to {MOST} values, found {len(value)}")
+    for row in head.anchors:
+        if not 0 < len(row) <= MOST or len(row) % 2 or not all(0 <= x <= SIZE for x in row):
+            expected = f"a width and a height of each anchor, from 0 to {SIZE} and {MOST // 2} at most, a list per map"
+            raise _wrong("anchors", f"expected {expected}, found {str(row)[:80]}")
     if head.anchors and not head.family.anchored:
         raise UsageError(f"detect: {head.head} has no anchors", hint="leave anchors out")
     return head
 
 
-def _wrong(key: str, expected: str, value: Any) -> UsageError:
-    message = f"detect: {key}: expected {expected}, found {str(value)[:80]}"
-    return UsageError(message, hint="docs/detect.md has examples")
-
-
-def _number(key: str, value: Any, low: float, high: float) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise _wrong(key, f"a number from {low:g} to {high:g}", value)
-    return value
-
-
-def _whole(key: str, value: Any, high: int = LARGEST) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= high:
-        raise _wrong(key, f"a whole number from 1 to {high}", value)
-    return value
-
-
-def _list(key: str, value: Any) -> list[Any]:
-    if not isinstance(value, (list, tuple)) or not 0 < len(value) <= 100:
-        raise _wrong(key, "a list", value)
-    return list(value)
-
-
-def _anchors(key: str, value: Any) -> tuple[tuple[float, ...], ...]:
-    rows = _list(key, value)
-    rows = [_list(key, row) for row in (rows if isinstance(rows[0], (list, tuple)) else [rows])]
-    if any(len(row) % 2 for row in rows):
-        raise _wrong(key, "a width and a height of each anchor, a list per map", value)
-    return tuple([tuple([float(_number(key, x, 0, LARGEST)) for x in row]) for row in rows])
-
-
-def _of_type(type: type, expected: str, key: str, value: Any) -> Any:
-    if not isinstance(value, type):
-        raise _wrong(key, expected, value)
-    return value
-
-
-_text = partial(_of_type, str, "a name")
-_CHECKS: dict[str, Callable[[str, Any], Any]] = {
-    "head": _text,
-    "anchors": _anchors,
-    "strides": lambda key, value: tuple([_whole(key, x) for x in _list(key, value)]),
-    "scale_xy": lambda key, value: tuple([float(_number(key, x, 0, 100)) for x in _list(key, value)]),
-    "classes": _whole,
-    "reg_max": lambda key, value: _whole(key, value, 256),
-    "outputs": lambda key, value: tuple([_text(key, x) for x in _list(key, value)]),
-    "threshold": lambda key, value: float(_number(key, value, 0, 1)),
-    "iou": lambda key, value: float(_number(key, value, 0, 1)),
-    "multi_label": partial(_of_type, bool, "true or false"),
-}
+def _wrong(place: str, problem: str) -> UsageError:
+    return UsageError(f"detect: {place.removeprefix('.')}: {problem}", hint="docs/detect.md has examples")

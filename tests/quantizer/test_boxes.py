@@ -14,6 +14,7 @@ from chai.images import files as images
 from chai.quantizer import quantize
 from chai.quantizer.boxes import counted, disagreement
 from chai.quantizer.recipe import Recipe
+from chai.util.data.dataclass_io import plain
 from chai.util.paths import resource
 from tests.detect.shipped import NETWORK, overlap
 from tests.onnx import common as onnx
@@ -80,7 +81,7 @@ def test_the_shipped_detector(tmp_path: Path, pictures: Any) -> None:
     assert result.cost < result.plain
     with (
         chai.Net(prototxt, prototxt.with_suffix(".caffemodel"), "float") as exact,
-        chai.Net(result.prototxt, result.caffemodel, detect=exact.card.detect.plain()) as fixed,  # type: ignore[union-attr]
+        chai.Net(result.prototxt, result.caffemodel, detect=plain(exact.card.detect)) as fixed,
     ):
         pairs = [
             (exact.forward(one[None])["detections"].copy(), fixed.forward(one[None])["detections"]) for one in pictures
