@@ -18,18 +18,6 @@ from .assign import message_of
 from .message import Message, Value
 from .schema import fields
 
-V1_TYPES = {
-    "ABSVAL": "AbsVal", "ACCURACY": "Accuracy", "ARGMAX": "ArgMax", "BNLL": "BNLL", "CONCAT": "Concat",
-    "CONTRASTIVE_LOSS": "ContrastiveLoss", "CONVOLUTION": "Convolution", "DATA": "Data", "DECONVOLUTION": "Deconvolution",
-    "DROPOUT": "Dropout", "DUMMY_DATA": "DummyData", "ELTWISE": "Eltwise", "EUCLIDEAN_LOSS": "EuclideanLoss", "EXP": "Exp",
-    "FLATTEN": "Flatten", "HDF5_DATA": "HDF5Data", "HDF5_OUTPUT": "HDF5Output", "HINGE_LOSS": "HingeLoss",
-    "IM2COL": "Im2col", "IMAGE_DATA": "ImageData", "INFOGAIN_LOSS": "InfogainLoss", "INNER_PRODUCT": "InnerProduct",
-    "LRN": "LRN", "MEMORY_DATA": "MemoryData", "MULTINOMIAL_LOGISTIC_LOSS": "MultinomialLogisticLoss", "MVN": "MVN",
-    "POOLING": "Pooling", "POWER": "Power", "RELU": "ReLU", "SIGMOID": "Sigmoid",
-    "SIGMOID_CROSS_ENTROPY_LOSS": "SigmoidCrossEntropyLoss", "SILENCE": "Silence", "SLICE": "Slice", "SOFTMAX": "Softmax",
-    "SOFTMAX_LOSS": "SoftmaxWithLoss", "SPLIT": "Split", "TANH": "TanH", "THRESHOLD": "Threshold", "WINDOW_DATA": "WindowData",
-    "LOCAL": "Local",
-}  # fmt: skip
 V0_TYPES = {
     "accuracy": "Accuracy", "bnll": "BNLL", "concat": "Concat", "conv": "Convolution", "data": "Data", "dropout": "Dropout",
     "euclidean_loss": "EuclideanLoss", "flatten": "Flatten", "hdf5_data": "HDF5Data", "hdf5_output": "HDF5Output",
@@ -92,18 +80,24 @@ def _sub(layer: Message, name: str) -> Message:
     return message
 
 
-def _retype(layer: Message, types: dict[str, str], known: str) -> str:
+def of_v1(type: str) -> str:
+    """Return the current name of a V1 type; one that chai does not know stays."""
+    return "SoftmaxWithLoss" if type == "SOFTMAX_LOSS" else spelled(type) or type
+
+
+def _retype(layer: Message, form: str) -> str:
+    """Give a layer of an old form, V0 or V1, its current type, and return that."""
     value = layer.values.get("type")
     if value is None:
         raise layer.source.error("this layer has no type", layer.start, layer.start + 1, layer=layer.get("name"))
     node = value[0].value
-    if node not in types and (types is V0_TYPES or node == "NONE"):
-        raise layer.error(f"layer {layer.get('name', '')!r}: {node!r} is no {known} layer type", "type")
+    if node == "NONE" or (form == "V0" and node not in V0_TYPES):
+        raise layer.error(f"layer {layer.get('name', '')!r}: {node!r} is no {form} layer type", "type")
     if node == "CROP":  # unlike Crop, it takes its offset from the layers between its bottoms
         hint = 'layer { type: "Crop" crop_param { offset: N } }, the new form; chai.pycaffe.coord_map.crop computes N'
         what = f"layer {layer.get('name', '')!r}: a CROP, whose offset forks compute, has no definition here"
         raise layer.error(what, "type", hint=hint)
-    type = types.get(node) or spelled(node) or node
+    type = V0_TYPES[node] if form == "V0" else of_v1(node)
     layer.values["type"] = [value[0]._replace(value=type)]
     return type
 
@@ -116,7 +110,7 @@ def _from_v1(value: Value) -> Message:
         if name in known:
             old.move(name, new)
     new.unknown = old.unknown
-    _retype(new, V1_TYPES, "V1")
+    _retype(new, "V1")
     return new
 
 
@@ -132,7 +126,7 @@ def _from_v0(value: Value) -> Message:
     inner.move("name", new)
     inner.move("type", new)
     new.unknown = outer.unknown + inner.unknown
-    type = _retype(new, V0_TYPES, "V0")
+    type = _retype(new, "V0")
     if type == "padding":
         inner.move("pad", new)  # kept for _fold_padding
         return new

@@ -12,7 +12,7 @@ from subprocess import run
 from typing import Any
 
 from ..errors import UsageError
-from ..parser.upgrade import V1_TYPES
+from ..parser.upgrade import of_v1
 from ..report.diagram import Node, dot, edges, svg
 from ..text import visible
 from ..util.files import complete, path_of
@@ -91,8 +91,7 @@ def _kind(layer: Any, display_lrm: bool) -> list[str]:
     """Return type, sizes and number of outputs of a layer."""
     type = layer.type
     if not isinstance(type, str):  # of a V1 layer
-        name = layer.DESCRIPTOR.fields_by_name["type"].enum_type.values_by_number[type].name
-        type = V1_TYPES.get(name, name)
+        type = of_v1(layer.DESCRIPTOR.fields_by_name["type"].enum_type.values_by_number[type].name)
     lines = [type]
     if type in ("Convolution", "Deconvolution"):
         lines += _window(layer.convolution_param)

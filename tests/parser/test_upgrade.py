@@ -14,7 +14,7 @@ from chai.graph import Layer
 from chai.parser.load import load_graph
 from chai.parser.message import Message
 from chai.parser.schema import fields as schema_fields
-from chai.parser.upgrade import V0_TYPES, V1_TYPES, upgrade
+from chai.parser.upgrade import V0_TYPES, upgrade
 from chai.plugins.registry import Registry
 
 from .common import DATA, graph, layer, message, wiring
@@ -211,6 +211,20 @@ def test_v0_type_is_refused_with_its_place() -> None:
 
 
 # -- V1
+
+# of upgrade_proto.cpp in Caffe
+V1_TYPES = {
+    "ABSVAL": "AbsVal", "ACCURACY": "Accuracy", "ARGMAX": "ArgMax", "BNLL": "BNLL", "CONCAT": "Concat",
+    "CONTRASTIVE_LOSS": "ContrastiveLoss", "CONVOLUTION": "Convolution", "DATA": "Data", "DECONVOLUTION": "Deconvolution",
+    "DROPOUT": "Dropout", "DUMMY_DATA": "DummyData", "ELTWISE": "Eltwise", "EUCLIDEAN_LOSS": "EuclideanLoss", "EXP": "Exp",
+    "FLATTEN": "Flatten", "HDF5_DATA": "HDF5Data", "HDF5_OUTPUT": "HDF5Output", "HINGE_LOSS": "HingeLoss",
+    "IM2COL": "Im2col", "IMAGE_DATA": "ImageData", "INFOGAIN_LOSS": "InfogainLoss", "INNER_PRODUCT": "InnerProduct",
+    "LRN": "LRN", "MEMORY_DATA": "MemoryData", "MULTINOMIAL_LOGISTIC_LOSS": "MultinomialLogisticLoss", "MVN": "MVN",
+    "POOLING": "Pooling", "POWER": "Power", "RELU": "ReLU", "SIGMOID": "Sigmoid",
+    "SIGMOID_CROSS_ENTROPY_LOSS": "SigmoidCrossEntropyLoss", "SILENCE": "Silence", "SLICE": "Slice", "SOFTMAX": "Softmax",
+    "SOFTMAX_LOSS": "SoftmaxWithLoss", "SPLIT": "Split", "TANH": "TanH", "THRESHOLD": "Threshold", "WINDOW_DATA": "WindowData",
+    "LOCAL": "Local",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(("old", "new"), sorted(V1_TYPES.items()))
