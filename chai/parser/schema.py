@@ -46,7 +46,6 @@ def message_class(name: str) -> Any:
     return message_factory.MessageFactory(_pool()).GetPrototype(descriptor)  # protobuf 3
 
 
-@cache
 def enum_class(name: str) -> Any:
     """Return protobuf's names and numbers of a top-level enum, e.g. ``Phase``. Raises KeyError if there is none."""
     from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
@@ -61,13 +60,6 @@ def _pool() -> Any:
     own, schema = descriptor_pool.DescriptorPool(), _schema()
     own.AddSerializedFile(schema.data[schema.file.start : schema.file.end])  # avoids importing descriptor_pb2
     return own
-
-
-@lru_cache(maxsize=1)
-def enum_values() -> dict[str, int]:
-    """Return the values of top-level enums by name: TRAIN and TEST."""
-    schema = _schema()
-    return {name: number for enum in schema.parts(schema.file)[5] for name, number in schema.values(enum).items()}
 
 
 @cache

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import cache
 from pathlib import Path
 
 from .. import devices
 from ..env import env
-from ..util.log import logger
+from ..util.log import logger, warn_once
 from ..zoo import is_compiled
 
-_logger = logger("chai.pycaffe")
+LOGGER = "chai.pycaffe"
 _chosen = ""
 
 
@@ -39,19 +38,13 @@ def set_random_seed(seed: int) -> None:
 
 
 def set_mode_gpu() -> None:
-    """Log a warning that there is no GPU mode, once, and change nothing."""
-    _warn(f"chai has no GPU mode: networks run on device {device_name()}")
+    """Log a warning that there is no GPU mode and change nothing; once, as programs set the mode before each image."""
+    warn_once(LOGGER, f"chai has no GPU mode: networks run on device {device_name()}")
 
 
 def set_device(number: int) -> None:
     """Log a warning that the GPU number is ignored, once for each number."""
-    _warn(f"chai has no GPU {number}: networks run on device {device_name()}")
-
-
-@cache
-def _warn(text: str) -> None:
-    """Log a warning, once: programs set the mode before each image, as it belongs to a thread in Caffe."""
-    _logger.warning("%s", text)
+    warn_once(LOGGER, f"chai has no GPU {number}: networks run on device {device_name()}")
 
 
 def init_log(level: int = 0, stderr: bool = False) -> None:
@@ -60,4 +53,4 @@ def init_log(level: int = 0, stderr: bool = False) -> None:
 
 def log(text: str) -> None:
     """Log a line, level info."""
-    _logger.info("%s", text)
+    logger(LOGGER).info("%s", text)

@@ -16,6 +16,7 @@ import chai.pycaffe as caffe
 from chai.artifact.save import save
 from chai.parser.caffemodel import Weights, write_caffemodel
 from chai.pycaffe import mode
+from chai.util.log import warn_once
 
 # a = relu((2 data) + 1), all in one blob; b = -a; s = a + b * 10
 STEPS = """
@@ -40,7 +41,7 @@ X = np.random.default_rng(3).standard_normal((2, 3, 5, 7)).astype(np.float32)
 @pytest.fixture(autouse=True)
 def _nothing_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mode, "_chosen", "")
-    mode._warn.cache_clear()
+    warn_once.cache_clear()
 
 
 @pytest.fixture

@@ -7,21 +7,22 @@ them.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Any
 
-from ...parser.schema import enum_class, enum_values, message_class
+from ...parser.schema import enum_class, message_class
 
 
 def __getattr__(name: str) -> Any:
-    if name == "DESCRIPTOR":
-        return message_class("NetParameter").DESCRIPTOR.file
     if name.startswith("__"):
         raise AttributeError(name)
-    values = enum_values()
-    if name in values:
-        return values[name]
-    for find in (message_class, enum_class):
-        with suppress(KeyError):
-            return find(name)
+    file = message_class("NetParameter").DESCRIPTOR.file
+    if name == "DESCRIPTOR":
+        return file
+    if name in file.message_types_by_name:
+        return message_class(name)
+    if name in file.enum_types_by_name:
+        return enum_class(name)
+    for enum in file.enum_types_by_name.values():
+        if name in enum.values_by_name:
+            return enum.values_by_name[name].number
     raise AttributeError(f"Caffe's schema has no message or enum value {name!r}")
