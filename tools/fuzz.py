@@ -26,6 +26,7 @@ from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from itertools import chain
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -212,8 +213,8 @@ def other(path: Path) -> None:
 
     if path.suffix == ".caffemodel":
         weights = Weights(path)
-        for name in weights.layers:
-            weights.load(name)
+        for blob in chain(*weights.layers.values()):
+            blob.load()
     elif path.suffix in IMAGES:
         images.prepared([path], Preprocess(), (1, 3, 19, 17))
         if path.suffix == ".png":

@@ -8,9 +8,9 @@ from pathlib import Path
 from ..blob import Shape
 from ..graph import Graph
 from ..graph.formats_file import apply
+from ..parser.caffemodel import Stored
 from ..parser.wire import Walk
 from ..plugins.registry import Registry
-from .constants import OnnxWeights
 from .convert import Converter
 from .read import read_model
 from .store import ModelBytes
@@ -18,7 +18,7 @@ from .store import ModelBytes
 
 def load_onnx(
     source: str | Path | bytes, custom: Registry, sizes: Mapping[str, Shape] | None = None, formats: Path | None = None
-) -> tuple[Graph, OnnxWeights]:
+) -> tuple[Graph, Stored]:
     """Return the Graph of an ONNX file, or of its bytes, and its trained parameters, which are read when they are asked for.
 
     ``sizes`` are shapes of inputs in place of the file's, ``formats`` a file with formats of the layers. Raises ParseError,

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import prod
 
 from ..blob import Array, Shape, show
 from ..limits import limits
-from ..parser.caffemodel import Stored
 from ..parser.wire import Walk, WireField
 from ..util.data import malloc
 from ..util.lazy_numpy import np
@@ -158,17 +157,3 @@ class TrainedBlob:
         out = np.empty(self.shape, np.float32) if room is None else room.take(self.shape)
         np.copyto(out, self.change(values).reshape(self.shape))
         return out
-
-
-class OnnxWeights(Stored):
-    """The trained parameters of an ONNX file by layer."""
-
-    def __init__(self, path: str, layers: Mapping[str, Sequence[TrainedBlob]]) -> None:
-        self.path = path
-        self.layers = layers
-
-    def room(self) -> malloc.Room:
-        return malloc.Room(prod(blob.shape) for blobs in self.layers.values() for blob in blobs)
-
-    def _read(self, _name: str, blobs: Sequence[TrainedBlob], room: malloc.Room | None = None) -> list[Array]:
-        return [blob.load(room) for blob in blobs]

@@ -11,13 +11,14 @@ from ..blob import Array, Shape, show
 from ..errors import ModelError, ParseError, ShapeError
 from ..graph import Graph
 from ..graph.params import BlobShape
+from ..parser.caffemodel import Stored
 from ..plugins.loading import lookup
 from ..plugins.registry import Registry
 from ..text import number_of
 from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from .codes import assign
-from .constants import WHOLE, Constant, OnnxWeights, TrainedBlob
+from .constants import WHOLE, Constant, TrainedBlob
 from .draft import Draft
 from .expand import expanded
 from .fold import OF_TWO, fold, foldable
@@ -48,7 +49,7 @@ class Converter:
         self._measured: dict[str, OnnxNode] = {}  # shapes of blobs, by the values that they are
         self._counting: dict[str, str] = {}  # nodes that are right for one batch alone, by their layers
 
-    def run(self) -> tuple[Graph, OnnxWeights]:
+    def run(self) -> tuple[Graph, Stored]:
         """Return the Graph and its trained parameters. Raises ParseError, ModelError and UnsupportedNodes."""
         opset = self.model.opsets.get("", 0)  # 0: the file has no version of the standard operators
         if opset < OLDEST and not all(node.domain for node in self.model.nodes):
@@ -69,7 +70,7 @@ class Converter:
         if self.draft.several != self._several:  # their first codes were theirs alone until the next ones came
             return Converter(self.model, self.registry, self._sizes, self.draft.several).run()
         self._outputs()
-        return self.draft.graph, OnnxWeights(self.model.path, self.draft.stored)
+        return self.draft.graph, Stored(self.model.path, self.draft.stored)
 
     # -- inputs and outputs
 

@@ -8,7 +8,6 @@ from the file into their arrays, so weights are in memory only once.
 from __future__ import annotations
 
 import mmap
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
@@ -38,44 +37,81 @@ _RAW = {0: "<f8", 1: "<f4", 2: "<f2"}  # NVCaffe's raw_data_type
 class StoredBlob:
     """The location of one blob's numbers in the file: pieces of (offset, elements, stride in bytes)."""
 
+    path: str
     shape: Shape
     dtype: str
     pieces: list[tuple[int, int, int]]
-
-    @property
-    def itemsize(self) -> int:
-        return int(self.dtype[-1])
+    layer: str = ""
 
     @property
     def count(self) -> int:
         """Return the number of elements in the file."""
         return sum(n for _, n, _ in self.pieces)
 
+    def load(self, room: malloc.Room | None = None) -> Array:
+        """Return its numbers as a float32 array, in ``room`` if there is one and the file has float32."""
+        with open(self.path, "rb") as file:
+            return self.read(file, room)
+
+    def read(self, file: BinaryIO, room: malloc.Room | None = None) -> Array:
+        """Do as ``load`` for an open file."""
+        if room is not None and self.dtype == "<f4":
+            stored = room.take((self.count,))
+        else:
+            stored = np.empty(self.count, self.dtype)
+        at, size = 0, stored.itemsize
+        for offset, n, stride in self.pieces:
+            file.seek(offset)
+            part = stored[at : at + n]
+            if stride == size:
+                read = file.readinto(part.view(np.uint8))  # type: ignore[attr-defined]
+            else:  # unpacked: a one-byte tag before every number but the first
+                spaced = np.empty(n * stride, np.uint8)
+                read = file.readinto(spaced[: n * stride - 1]) - (n - 1)  # type: ignore[attr-defined]
+                part.view(np.uint8).reshape(n, size)[:] = spaced.reshape(n, stride)[:, :size]
+            if read != n * size:
+                raise ParseError("the file became shorter while it was read", path=self.path, layer=self.layer)
+            at += n
+        stored = stored.reshape(self.shape)
+        return stored if stored.dtype == np.float32 else npy.floats(stored, self.path)
+
 
 StoredLayer = tuple[str, list[StoredBlob]]  # the name and the blobs of a layer of the file
 
 
-class Stored(ABC):
-    """The trained parameters of a caffemodel or an ONNX file. ``layers`` has the blobs of each layer of the file by name."""
+class Stored:
+    """The trained parameters of a caffemodel or an ONNX file: ``layers`` has the blobs of each layer of the file by name.
 
-    path: str
-    layers: Mapping[str, Sequence[Any]]
+    A blob has a ``shape``, and ``load`` returns it in float32.
+    """
+
+    def __init__(self, path: str, layers: Mapping[str, Sequence[Any]]) -> None:
+        self.path = path
+        self.layers = layers
 
     def blobs_of(self, layer: Layer, room: malloc.Room | None = None) -> list[Array]:
         """Return the blobs of a network's layer, float32 as they are stored, [] for none; in ``room`` if there is one."""
-        return self._read(*self.stored(layer), room)
+        return [blob.load(room) for blob in self.stored(layer)[1]]
 
-    @abstractmethod
     def room(self) -> malloc.Room:
         """Return memory for the parameters of all layers."""
+        return malloc.Room(prod(blob.shape) for blobs in self.layers.values() for blob in blobs)
 
     def stored(self, layer: Layer) -> tuple[str, Sequence[Any]]:
-        """Return the name that a network's layer has in the file, and its blobs."""
-        return layer.name, self.layers.get(layer.name, [])
+        """Return the name that a network's layer has in the file, and its blobs.
 
-    @abstractmethod
-    def _read(self, name: str, blobs: Sequence[Any], room: malloc.Room | None = None) -> list[Array]:
-        """Return blobs of the layer of that name in the file as float32 arrays."""
+        The name is its own; for a part of a composed layer that the file does not have, the composed layer's. Raises
+        ModelError if this one has fewer blobs than the part takes.
+        """
+        whole = next((share for share in layer.shares if share[0] in self.layers), None)
+        if layer.name in self.layers or whole is None:
+            return layer.name, self.layers.get(layer.name, [])
+        name, indices = whole
+        blobs = self.layers[name]
+        if blobs and max(indices) >= len(blobs):
+            what = f"takes blob {max(indices)} of layer {name!r}, which has {len(blobs)} in {self.path}"
+            raise ModelError(f"layer {layer.name!r} ({layer.type}) {what}", layer=layer.name, hint=layer.place)
+        return name, [blobs[i] for i in indices] if blobs else []
 
 
 class Weights(Stored):
@@ -86,38 +122,11 @@ class Weights(Stored):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = str(path)
-        self.layers: dict[str, list[StoredBlob]] = {}
+        layers: dict[str, list[StoredBlob]] = {}
         for name, blobs in walk_file(path):
-            if blobs or name not in self.layers:
-                self.layers[name] = blobs
-
-    def room(self) -> malloc.Room:
-        return malloc.Room(b.count for blobs in self.layers.values() for b in blobs if b.dtype == "<f4")
-
-    def stored(self, layer: Layer) -> tuple[str, Sequence[StoredBlob]]:
-        """Return the name that a network's layer has in the file, and its blobs.
-
-        The name is its own; for a part of a composed layer that the file does not have, the composed layer's. Raises
-        ModelError if this one has fewer blobs than the part takes.
-        """
-        whole = next((share for share in layer.shares if share[0] in self.layers), None)
-        if layer.name in self.layers or whole is None:
-            return super().stored(layer)
-        name, indices = whole
-        blobs = self.layers[name]
-        if blobs and max(indices) >= len(blobs):
-            what = f"takes blob {max(indices)} of layer {name!r}, which has {len(blobs)} in {self.path}"
-            raise ModelError(f"layer {layer.name!r} ({layer.type}) {what}", layer=layer.name, hint=layer.place)
-        return name, [blobs[i] for i in indices] if blobs else []
-
-    def load(self, name: str) -> list[Array]:
-        """Return the blobs of a layer of the file as float32 arrays in their stored shapes."""
-        return self._read(name, self.layers[name])
-
-    def _read(self, name: str, blobs: Sequence[StoredBlob], room: malloc.Room | None = None) -> list[Array]:
-        with open(self.path, "rb") as file:
-            return [_load(file, blob, self.path, name, room) for blob in blobs]
+            if blobs or name not in layers:
+                layers[name] = blobs
+        super().__init__(str(path), layers)
 
 
 def walk_file(path: str | Path) -> list[StoredLayer]:
@@ -148,7 +157,7 @@ def read_blob_file(path: str | Path) -> Array:
     blob = _blob(Walk(data, str(path)), 0, len(data))
     if not blob.count:
         raise ParseError("there are no numbers in this file, expected a mean image", path=str(path))
-    return _load(BytesIO(data), blob, str(path), "mean")
+    return blob.read(BytesIO(data))
 
 
 def _mistaken(head: bytes) -> str:
@@ -190,6 +199,8 @@ def _layer(walk: Walk, message: WireField, name: int, blobs: int) -> StoredLayer
     except ParseError as error:
         error.layer = error.layer or own or None
         raise
+    for blob in stored:
+        blob.layer = own
     return own, stored
 
 
@@ -223,7 +234,7 @@ def _blob(walk: Walk, at: int, end: int) -> StoredBlob:
     pieces = [p for p in pieces if p[1]]
     if not pieces and not dims:
         dims = (0,)  # no numbers at all; a scalar has no axes but one number
-    blob = StoredBlob(dims, dtype, pieces)
+    blob = StoredBlob(walk.path, dims, dtype, pieces)
     if any(d < 0 for d in dims):
         raise walk.bad(f"a blob of shape {show(dims)}", at)
     if prod(dims) != blob.count:
@@ -238,25 +249,6 @@ def _piece(walk: Walk, f: WireField, itemsize: int, unpacked: int) -> tuple[int,
     if f.wire != BYTES or (f.end - f.start) % itemsize:
         raise walk.bad(f"blob data of {f.end - f.start:,} bytes is no run of {itemsize}-byte numbers", f.start)
     return f.start, (f.end - f.start) // itemsize, itemsize
-
-
-def _load(file: BinaryIO, blob: StoredBlob, path: str, layer: str, room: malloc.Room | None = None) -> Array:
-    stored = room.take((blob.count,)) if room is not None and blob.dtype == "<f4" else np.empty(blob.count, blob.dtype)
-    at = 0
-    for offset, n, stride in blob.pieces:
-        file.seek(offset)
-        part = stored[at : at + n]
-        if stride == blob.itemsize:
-            read = file.readinto(part.view(np.uint8))  # type: ignore[attr-defined]
-        else:  # unpacked: a one-byte tag before every number but the first
-            spaced = np.empty(n * stride, np.uint8)
-            read = file.readinto(spaced[: n * stride - 1]) - (n - 1)  # type: ignore[attr-defined]
-            part.view(np.uint8).reshape(n, blob.itemsize)[:] = spaced.reshape(n, stride)[:, : blob.itemsize]
-        if read != n * blob.itemsize:
-            raise ParseError("the file became shorter while it was read", path=path, layer=layer)
-        at += n
-    stored = stored.reshape(blob.shape)
-    return stored if stored.dtype == np.float32 else npy.floats(stored, path)
 
 
 def write_caffemodel(path: str | Path, name: str, layers: Iterable[tuple[str, str, Sequence[Array]]]) -> None:

@@ -21,10 +21,14 @@ def transformer(
     name = net.inputs[0]
     how = io.Transformer({name: net.blobs[name].shape})
     how.set_transpose(name, (2, 0, 1))
-    settings = (how.set_mean, mean), (how.set_input_scale, input_scale), (how.set_raw_scale, raw_scale)
-    for apply, value in (*settings, (how.set_channel_swap, swap)):
-        if value is not None:
-            apply(name, value)
+    if mean is not None:
+        how.set_mean(name, mean)
+    if input_scale is not None:
+        how.set_input_scale(name, input_scale)
+    if raw_scale is not None:
+        how.set_raw_scale(name, raw_scale)
+    if swap is not None:
+        how.set_channel_swap(name, swap)
     return how
 
 

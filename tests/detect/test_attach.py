@@ -194,7 +194,10 @@ def answers_input() -> Any:
         ({"head": "yolov8", "anchors": [1, 2]}, "yolov8 has no anchors"),
         ({"head": "yolov5", "anchors": [1, 2, 3]}, "anchors: expected a width and a height"),
         ({"head": "yolov5", "anchors": [[1, 2], 3]}, "anchors[1]: expected a list, found 3"),
-        ({"head": "yolov5", "anchors": [1, 1e9]}, "anchors: expected a width and a height of each anchor, from 0 to 65535"),
+        (
+            {"head": "yolov5", "anchors": [1, 1e9]},
+            "anchors: expected a width and a height of each anchor, from 0 to 65535",
+        ),
         ({"head": "yolov5", "reg_max": 1000}, "reg_max: 1000 is outside 1 .. 256"),
     ],
     ids=str,

@@ -10,6 +10,7 @@ from google.protobuf import text_format
 
 from chai.graph import Graph
 from chai.parser.build import NetState, build
+from chai.parser.caffemodel import Weights
 from chai.parser.message import Message, read
 from chai.parser.schema import fields, message_class
 from chai.parser.text import SourceText, parse
@@ -116,3 +117,8 @@ def floats(*values: float) -> bytes:
 def v2(name: str, *blobs: bytes, type: str = "Convolution") -> bytes:
     """A V2 layer of a caffemodel."""
     return field(100, field(1, name.encode()) + field(2, type.encode()) + b"".join(field(7, b) for b in blobs))
+
+
+def load(weights: Weights, name: str) -> list[Any]:
+    """The blobs of a layer of a caffemodel."""
+    return [blob.load() for blob in weights.layers[name]]

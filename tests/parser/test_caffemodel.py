@@ -20,7 +20,7 @@ from chai.parser.caffemodel import Weights, read_blob_file, walk_file, write_caf
 from chai.parser.schema import message_class
 from chai.parser.wire import varint
 
-from .common import field, floats, number, shape, v2
+from .common import field, floats, load, number, shape, v2
 
 ONE_TO_SIX = np.arange(1, 7, dtype=np.float32)
 
@@ -33,7 +33,7 @@ def stored(tmp_path: Path, data: bytes) -> Weights:
 
 def only_blob(tmp_path: Path, blob: bytes) -> np.ndarray:
     """The single blob of a single layer."""
-    (array,) = stored(tmp_path, v2("a", blob)).load("a")
+    (array,) = load(stored(tmp_path, v2("a", blob)), "a")
     assert array.dtype == np.float32
     assert array.flags.c_contiguous
     return array
@@ -78,7 +78,7 @@ def test_every_caffemodel_reads_as_with_protobuf(models: Path) -> None:
         for (_, entry), (name, _, blobs) in zip(ours, theirs):
             assert [b.shape for b in entry] == [b.shape for b in blobs], path
             if weights.layers[name] == entry:
-                for a, b in zip(weights.load(name), blobs):
+                for a, b in zip(load(weights, name), blobs):
                     assert np.array_equal(a, b), (path, name)
 
 
@@ -95,22 +95,22 @@ def test_v2_v1_and_v0(tmp_path: Path) -> None:
     for data in forms:
         weights = stored(tmp_path, field(1, b"net") + data)
         assert [blob.shape for blob in weights.layers["a"]] == [(2, 3)]
-        assert np.array_equal(weights.load("a")[0], ONE_TO_SIX.reshape(2, 3))
+        assert np.array_equal(load(weights, "a")[0], ONE_TO_SIX.reshape(2, 3))
 
 
 def test_layers_without_blobs_and_several_blobs(tmp_path: Path) -> None:
     weights = stored(tmp_path, v2("data", type="Data") + v2("ip", floats(1, 2) + shape(2), shape() + floats(5)))
     assert "data" in weights.layers
     assert "none" not in weights.layers
-    assert weights.load("data") == []
+    assert load(weights, "data") == []
     assert [blob.shape for blob in weights.layers["ip"]] == [(2,), ()]
-    assert weights.load("ip")[1] == np.float32(5)
+    assert load(weights, "ip")[1] == np.float32(5)
 
 
 def test_the_last_layer_of_a_name_with_blobs_wins(tmp_path: Path) -> None:
     one, two = shape(1) + floats(1), shape(1) + floats(2)
-    assert stored(tmp_path, v2("a", one) + v2("b") + v2("a", two)).load("a")[0] == 2
-    assert stored(tmp_path, v2("a") + v2("a", one) + v2("a")).load("a")[0] == 1
+    assert load(stored(tmp_path, v2("a", one) + v2("b") + v2("a", two)), "a")[0] == 2
+    assert load(stored(tmp_path, v2("a") + v2("a", one) + v2("a")), "a")[0] == 1
     assert stored(tmp_path, v2("a") + v2("a", type="Data")).layers["a"] == []
 
 
@@ -175,7 +175,7 @@ def test_blobs_that_were_never_filled(tmp_path: Path) -> None:
     legacy = b"".join(number(n, 0) for n in (1, 2, 3, 4))
     weights = stored(tmp_path, v2("a", shape(0), shape(3, 0), legacy))
     assert [blob.shape for blob in weights.layers["a"]] == [(0,), (3, 0), (0, 0, 0, 0)]
-    assert [b.size for b in weights.load("a")] == [0, 0, 0]
+    assert [b.size for b in load(weights, "a")] == [0, 0, 0]
 
 
 def test_an_empty_blob_is_refused_or_empty(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ def test_broken_wires(tmp_path: Path, data: bytes, words: str) -> None:
 
 def test_groups_within_reach_are_stepped_over(tmp_path: Path) -> None:
     deep = b"".join(varint(n << 3 | 3) for n in range(1, 9)) + b"".join(varint(n << 3 | 4) for n in range(8, 0, -1))
-    assert stored(tmp_path, deep + v2("a", shape(1) + floats(1))).load("a")[0] == 1
+    assert load(stored(tmp_path, deep + v2("a", shape(1) + floats(1))), "a")[0] == 1
 
 
 def test_a_group_hides_the_layers_inside_it(tmp_path: Path) -> None:
@@ -363,7 +363,7 @@ def test_a_file_cut_short_anywhere_is_refused_or_equal(tmp_path: Path) -> None:
             continue
         lengths.append(length)
         for name in weights.layers:
-            for a, b in zip(weights.load(name), complete.load(name), strict=True):
+            for a, b in zip(load(weights, name), load(complete, name), strict=True):
                 assert np.array_equal(a, b)
     assert len(lengths) == 2  # where a layer ends
 
@@ -373,7 +373,7 @@ def test_a_file_cut_short_while_it_is_open(tmp_path: Path) -> None:
     weights = stored(tmp_path, data)
     (tmp_path / "w.caffemodel").write_bytes(data[:-9])
     with pytest.raises(ParseError, match="became shorter"):
-        weights.load("a")
+        load(weights, "a")
 
 
 # -- mean files
@@ -418,7 +418,7 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     assert [(v.name, v.type) for v in net.layer] == [(n, t) for n, t, _ in written]
     weights = Weights(path)
     for theirs, (name, _, blobs) in zip(net.layer, written):
-        for a, b, c in zip(blobs, theirs.blobs, weights.load(name), strict=True):
+        for a, b, c in zip(blobs, theirs.blobs, load(weights, name), strict=True):
             assert np.array_equal(np.array(b.data, "f4").reshape(tuple(b.shape.dim)), a)
             assert np.array_equal(c, a)
             assert c.shape == a.shape
@@ -427,11 +427,11 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
 def test_real_weights_survive_a_copy(models: Path, tmp_path: Path) -> None:
     weights = Weights(models / "mtcnn_det1" / "weights.caffemodel")
     copy = tmp_path / "copy.caffemodel"
-    write_caffemodel(copy, "copy", ((n, "", weights.load(n)) for n in weights.layers))
+    write_caffemodel(copy, "copy", ((n, "", load(weights, n)) for n in weights.layers))
     again = Weights(copy)
     assert list(again.layers) == list(weights.layers)
     for name in weights.layers:
-        assert all(np.array_equal(a, b) for a, b in zip(weights.load(name), again.load(name), strict=True))
+        assert all(np.array_equal(a, b) for a, b in zip(load(weights, name), load(again, name), strict=True))
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path) -> None:

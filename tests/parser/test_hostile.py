@@ -22,7 +22,7 @@ from chai.passes.infer_shapes import infer_shapes
 from chai.plugins.fields import CustomParams
 from chai.plugins.registry import Registry
 
-from .common import DATA, field, floats, graph, layer, number, shape, v2
+from .common import DATA, field, floats, graph, layer, load, number, shape, v2
 from .mutate import delete, duplicate, extreme, flip, mutants, quoted, swap, truncate
 
 
@@ -98,7 +98,7 @@ def test_mutated_small_caffemodel(tmp_path: Path) -> None:
             weights = Weights(path)
             alive += 1
             for name in weights.layers:
-                weights.load(name)
+                load(weights, name)
             check_fit(net, shapes, weights)
         except ChaiError:
             continue
@@ -114,7 +114,7 @@ def test_mutated_real_caffemodel(models: Path, tmp_path: Path) -> None:
         try:
             weights = Weights(path)
             for name in weights.layers:
-                assert all(b.dtype == "f4" for b in weights.load(name))
+                assert all(b.dtype == "f4" for b in load(weights, name))
         except ChaiError as error:
             assert str(path) in error.headline
 

@@ -379,7 +379,9 @@ def test_pycaffe_reads_and_shares_the_parameters(tmp_path: Path, cell: Path) -> 
     _cell(tmp_path, [("rnn", "RNNCell", [drawn(3, 8), drawn(3)])])
     net = caffe.Net(tmp_path / "net.prototxt", caffe.TEST)
     net.copy_from(tmp_path / "w.caffemodel")
-    assert np.array_equal(net.params["rnn/inner_product"][0].data, Weights(tmp_path / "w.caffemodel").load("rnn")[0])
+    assert np.array_equal(
+        net.params["rnn/inner_product"][0].data, Weights(tmp_path / "w.caffemodel").layers["rnn"][0].load()
+    )
     net.forward(x=drawn(2, 5), h=drawn(2, 3))
     assert [entry.name for entry in net.perf.entries] == ["rnn"]
 

@@ -492,7 +492,7 @@ def test_a_custom_layers_parameters_are_saved_too(tmp_path: Path) -> None:
     net = digits()
     net.params["classifier"][1].data[...] = 7
     net.save(tmp_path / "w.caffemodel")
-    assert (Weights(tmp_path / "w.caffemodel").load("classifier")[1] == 7).all()
+    assert (Weights(tmp_path / "w.caffemodel").layers["classifier"][1].load() == 7).all()
     again = digits()
     again.copy_from(tmp_path / "w.caffemodel")
     assert (again.params["classifier"][1].data == 7).all()

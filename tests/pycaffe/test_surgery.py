@@ -84,8 +84,9 @@ def test_fully_connected_layers_become_convolutions(tmp_path: Path) -> None:
     weights = Weights(saved)
     for layer in stored.layer:
         blobs = full.layer_dict[layer.name].blobs
-        assert len(blobs) == len(layer.blobs) == len(weights.load(layer.name))
-        for ours, walked, theirs in zip(blobs, weights.load(layer.name), layer.blobs):
+        read = [blob.load() for blob in weights.layers[layer.name]]
+        assert len(blobs) == len(layer.blobs) == len(read)
+        for ours, walked, theirs in zip(blobs, read, layer.blobs):
             assert tuple(theirs.shape.dim) == ours.shape
             assert np.array_equal(np.array(theirs.data, np.float32), ours.data.ravel())
             assert np.array_equal(walked, ours.data)
