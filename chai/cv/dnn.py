@@ -14,7 +14,7 @@ from typing import Any
 from chai.blob import Array
 from chai.env import env
 from chai.errors import UsageError
-from chai.images.opencv import PixelNumbers, blob_of, channel_means, factor_of
+from chai.images.opencv import blob_of, channel_means, factor_of, sized
 from chai.net import Net as ChaiNet
 from chai.runtime.batches import input_of, numbers
 from chai.util.lazy_numpy import np
@@ -138,7 +138,7 @@ def blobFromImages(  # noqa: N802
     if ddepth not in (CV_8U, CV_32F, None):
         raise UsageError(f"blobFromImage: ddepth {ddepth}: expected CV_32F ({CV_32F}) or CV_8U ({CV_8U})")
     scale = factor_of("blobFromImage", scalefactor)
-    return blob_of(images, size, crop, PixelNumbers(scale, mean, swapRB, ddepth == CV_8U))
+    return blob_of((sized(image, size, crop) for image in images), scale, mean, swapRB, ddepth == CV_8U)
 
 
 def own(module: str, asked: str, name: str) -> Any:

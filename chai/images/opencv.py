@@ -6,7 +6,7 @@ Source: OpenCV 4, modules/dnn/src/dnn_utils.cpp and modules/imgproc/src/resize.c
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..blob import Array, show
 from ..errors import UsageError
@@ -18,38 +18,46 @@ ONE = 2048  # of a weight for bytes: 11 bits
 FLOATS = ("float32", "float64")
 
 
-class PixelNumbers(NamedTuple):
-    """Rule by which pixels become numbers.
+def sized(image: Any, size: Sequence[int] | None, crop: bool) -> Array:
+    """Return an image (H, W), (H, W, 3) or (H, W, 4), of bytes or floats, as pixels (height, width, C).
+
+    ``size``   width and height; (0, 0) or None: the image's
+    ``crop``   cut the centre instead of changing the proportions
+
+    Raises UsageError for what is no image.
+    """
+    pixels = _pixels(image)
+    width, height = _size(size) if size is not None and any(size) else pixels.shape[1::-1]
+    elements = height * width * pixels.shape[2]
+    if elements > limits().blob_elements:
+        raise UsageError("blobFromImage: " + limits().exceeded("blob_elements", elements))
+    if pixels.shape[:2] == (height, width):
+        return pixels
+    return _cut(pixels, height, width) if crop else resize(pixels, height, width)
+
+
+def blob_of(
+    images: Iterable[Array], scale: float = 1.0, mean: Any = (), swap: bool = False, bytes_wanted: bool = False
+) -> Array:
+    """Return pixels (height, width, C) as a blob (N, C, height, width).
 
     ``scale``  multiplies the result, which is float32, or bytes if ``bytes_wanted``
     ``mean``   subtracted, one number per channel after ``swap``; one number alone is the first channel's, as in OpenCV
     ``swap``   exchange the first and the third channel
+
+    Raises UsageError for none, and for one that has another size or number of channels than the first.
     """
-
-    scale: float = 1.0
-    mean: Any = ()
-    swap: bool = False
-    bytes_wanted: bool = False
-
-
-def blob_of(images: Iterable[Any], size: Sequence[int] | None, crop: bool, numbers: PixelNumbers) -> Array:
-    """Return images (H, W), (H, W, 3) or (H, W, 4), of bytes or floats, as a blob (N, C, height, width).
-
-    ``size``   width and height; (0, 0) or None: those of the first image
-    ``crop``   cut the centre instead of changing the proportions
-
-    Raises UsageError for what is no image, or has another size or number of channels than the first.
-    """
-    items = []
-    for image in images:
-        pixels = _pixels(image)
-        width, height = _size(size) if size is not None and any(size) else pixels.shape[1::-1]
-        elements = height * width * pixels.shape[2]
-        if elements > limits().blob_elements:
-            raise UsageError("blobFromImage: " + limits().exceeded("blob_elements", elements))
-        if pixels.shape[:2] != (height, width):
-            pixels = _cut(pixels, height, width) if crop else resize(pixels, height, width)
-        items.append(_item(pixels, numbers))
+    items: list[Array] = []
+    for pixels in images:
+        if swap and pixels.shape[2] > 2:
+            pixels = pixels[..., [2, 1, 0, 3][: pixels.shape[2]]]
+        means = channel_means("blobFromImage", mean, pixels.shape[2])
+        if not bytes_wanted:
+            pixels = pixels if pixels.dtype.name in FLOATS else pixels.astype(np.float32)
+            pixels = ((pixels - means.astype(pixels.dtype)) * pixels.dtype.type(scale)).astype(np.float32)
+        elif pixels.dtype != np.uint8 or means.any() or scale != 1:
+            raise UsageError("blobFromImage: a blob of bytes needs an image of bytes, without mean and scale")
+        items.append(pixels.transpose(2, 0, 1))
         if items[-1].shape != items[0].shape:
             first, other = show(items[0].shape), show(items[-1].shape)
             raise UsageError(f"blobFromImages: images of {first} and {other}", hint="size=(width, height) resizes them")
@@ -123,20 +131,6 @@ def _cut(pixels: Array, height: int, width: int) -> Array:
     whole = resize(pixels, high, wide, (1 / factor, 1 / factor))
     top, left = (high - height) // 2, (wide - width) // 2
     return whole[top : top + height, left : left + width]
-
-
-def _item(pixels: Array, numbers: PixelNumbers) -> Array:
-    scale, mean, swap, bytes_wanted = numbers
-    if swap and pixels.shape[2] > 2:
-        pixels = pixels[..., [2, 1, 0, 3][: pixels.shape[2]]]
-    means = channel_means("blobFromImage", mean, pixels.shape[2])
-    if bytes_wanted:
-        if pixels.dtype != np.uint8 or means.any() or scale != 1:
-            raise UsageError("blobFromImage: a blob of bytes needs an image of bytes, without mean and scale")
-        return pixels.transpose(2, 0, 1)
-    floats = pixels if pixels.dtype.name in FLOATS else pixels.astype(np.float32)
-    item: Array = (floats - means.astype(floats.dtype)) * floats.dtype.type(scale)
-    return item.astype(np.float32).transpose(2, 0, 1)
 
 
 def _pixels(image: Any) -> Array:

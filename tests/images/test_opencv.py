@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 import chai
-from chai.images.opencv import PixelNumbers, blob_of, resize
+from chai.images.opencv import blob_of, resize, sized
 from tests.conftest import examples
 
 cv2 = pytest.importorskip("cv2", reason='OpenCV is not installed: pip install -e ".[bench]"')
@@ -41,7 +41,7 @@ def test_every_bit_of_a_picture(
 ) -> None:
     pixels, size = image(height, width, channels), (0, 0) if keep else (wide, high)
     wanted = cv2.dnn.blobFromImage(pixels, scale, size, mean, swap, crop)
-    blob = blob_of([pixels], size, crop, PixelNumbers(scale, mean, swap))
+    blob = blob_of([sized(pixels, size, crop)], scale, mean, swap)
     assert blob.dtype == wanted.dtype == np.float32
     assert np.array_equal(blob, wanted)
 
@@ -51,7 +51,7 @@ def test_the_factor_before_a_crop_has_32_bits(height: int, width: int, high: int
     """In 64 bits a side is 34.5 pixels long, which is rounded to another number."""
     pixels = image(height, width, 3)
     wanted = cv2.dnn.blobFromImage(pixels, 1, (wide, high), crop=True)
-    assert np.array_equal(blob_of([pixels], (wide, high), True, PixelNumbers()), wanted)
+    assert np.array_equal(blob_of([sized(pixels, (wide, high), True)]), wanted)
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -60,7 +60,7 @@ def test_floats(dtype: Any, crop: bool) -> None:
     """To rounding: OpenCV may add in another order."""
     pixels = image(13, 17, 3, dtype) / 7
     wanted = cv2.dnn.blobFromImage(pixels, 0.5, (9, 8), (1, 2, 3), True, crop)
-    blob = blob_of([pixels], (9, 8), crop, PixelNumbers(0.5, (1, 2, 3), True))
+    blob = blob_of([sized(pixels, (9, 8), crop)], 0.5, (1, 2, 3), True)
     assert blob.dtype == np.float32
     assert np.allclose(blob, wanted, rtol=0, atol=1e-5)
 
@@ -68,7 +68,7 @@ def test_floats(dtype: Any, crop: bool) -> None:
 def test_several_images_and_bytes() -> None:
     pictures = [image(h, w, 3) for h, w in ((7, 5), (11, 3))]
     wanted = cv2.dnn.blobFromImages(pictures, 1, (6, 9), ddepth=cv2.CV_8U, swapRB=True)
-    blob = blob_of(pictures, (6, 9), False, PixelNumbers(swap=True, bytes_wanted=True))
+    blob = blob_of([sized(each, (6, 9), False) for each in pictures], swap=True, bytes_wanted=True)
     assert blob.dtype == wanted.dtype == np.uint8
     assert np.array_equal(blob, wanted)
 
@@ -98,6 +98,6 @@ def test_a_resized_picture_by_hand() -> None:
     ],
 )
 def test_refusals(images: list[Any], options: dict[str, Any], message: str) -> None:
-    numbers = PixelNumbers(**{name: value for name, value in options.items() if name != "size"})
+    size, numbers = options.get("size", (0, 0)), {k: v for k, v in options.items() if k != "size"}
     with pytest.raises(chai.UsageError, match=message):
-        blob_of(images, options.get("size", (0, 0)), False, numbers)
+        blob_of([sized(each, size, False) for each in images], **numbers)
