@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import suppress
+from functools import partial
 from math import isfinite
 from pathlib import Path
 
@@ -17,7 +18,13 @@ from ..__main__ import main as run
 from ..cli import guarded, main as chai_command
 from ..cli.output import start_logging
 from ..cli.parsing import Parser
+from ..errors import UsageError
+from ..graph import Layer
+from ..tasks.precision import Precision
 from ..text import tell
+from ..zoo.locate import locate, read_graph
+
+Three = tuple[int, int, int]  # of input, weights and output
 
 _XILINX_ONLY = {
     "calibration_directory": None,
@@ -48,7 +55,7 @@ def main(argv: list[str] | None = None) -> int:
             fractions = _three(args.fl_bitwidths, "--fl_bitwidths")
             if not all(-32 <= fraction <= 64 for fraction in fractions):
                 raise ValueError(f"--fl_bitwidths {args.fl_bitwidths}: expected fraction lengths from -32 to 64")
-            return _uniform(args, widths, fractions)
+            return guarded(partial(_uniform, args, widths, fractions))
         command = translated(args)
     except ValueError as error:
         tell(sys.stderr, f"error: {error}")
@@ -98,18 +105,36 @@ def _complete(args: argparse.Namespace) -> None:
             setattr(args, name, value)
 
 
-def _uniform(args: argparse.Namespace, widths: tuple[int, int, int], fractions: tuple[int, int, int]) -> int:
-    from .uniform import write_uniform
+def _uniform(args: argparse.Namespace, bits: Three, fractions: Three) -> int:
+    """Write the prototxt with these widths and fraction lengths in every layer. Uses no images and changes no weights.
 
-    def write() -> int:
-        start_logging(verbose=False)
-        output = Path(args.quantized_deploy_model)
-        weights = write_uniform(args.deploy_model, args.weights, output, widths, fractions)
-        tell(sys.stderr, f"wrote {output}")
-        tell(sys.stderr, f"next: chai check {output} {weights} -i IMAGES")
-        return 0
+    Raises UsageError and what reading the prototxt raises.
+    """
+    from ..quantizer.writeback import check_form, write_prototxt  # with all of the quantiser
 
-    return guarded(write)
+    start_logging(verbose=False)
+    path, weights = locate(args.deploy_model, args.weights)
+    assert weights is not None  # it was named
+    output = Path(args.quantized_deploy_model)
+    check_form(path)
+    if output.exists() and output.samefile(path):
+        raise UsageError(f"{str(output)!r} would be written over what it is made from", hint="name another output")
+    graph = read_graph(path)
+    (bw_in, bw_params, bw_out), (fl_in, fl_params, fl_out) = bits, fractions
+    plain = Precision("DynamicFixed", bw_in, bw_out, fl_layer_in=fl_in, fl_layer_out=fl_out)
+    weighted = Precision("DynamicFixed", bw_in, bw_out, bw_params, fl_in, fl_out, fl_params)
+    formats = {x.name: weighted if x.convolution is not None else plain for x in graph.layers if _computes(x)}
+    note = f"DynamicFixed, widths {bits}, fractions {fractions} of input, weights and output"
+    write_prototxt(output, graph, formats, weights, note)
+    tell(sys.stderr, f"wrote {output}")
+    tell(sys.stderr, f"next: chai check {output} {weights} -i IMAGES")
+    return 0
+
+
+def _computes(layer: Layer) -> bool:
+    """Return whether an overlay computes new codes for this layer; Concat and Slice only pass codes on."""
+    only_parts = type(layer).parts is not Layer.parts
+    return type(layer).lower is not Layer.lower and not layer.merges_formats and not only_parts
 
 
 def translated(args: argparse.Namespace) -> list[str]:
@@ -134,7 +159,7 @@ def translated(args: argparse.Namespace) -> list[str]:
     return command
 
 
-def _three(text: str, name: str) -> tuple[int, int, int]:
+def _three(text: str, name: str) -> Three:
     numbers = _numbers(text, name)
     if len(numbers) != 3 or any(number != int(number) for number in numbers):
         raise ValueError(f"{name} {text}: expected three whole numbers, of input, params and output")
