@@ -8,8 +8,6 @@ from ..blob import Array
 from ..util.lazy_numpy import np
 from .preprocess import PictureWindow
 
-COLUMNS = ("image", "class", "score", "x1", "y1", "x2", "y2")
-
 
 def detections(rows: Array, windows: Mapping[int, PictureWindow], first_class: int = 0) -> Array:
     """Return the boxes of the pictures of a batch, float32 (boxes, 7): image, class, score, x1, y1, x2, y2.

@@ -17,18 +17,20 @@ from .infer_shapes import infer_shapes
 Blobs = Callable[[Layer], tuple[str, ...]]
 
 
-def cut(graph: Graph, start: str, end: str, shapes: Mapping[str, Shape]) -> Graph:
+def cut(graph: Graph, start: str, end: str, wanted: Mapping[str, Shape]) -> Graph:
     """Return the layers from ``start`` to ``end``; an empty name leaves that side uncut.
 
     These are the layers that ``end`` needs and that depend on ``start``; either may be a composed layer, which counts with
-    all its parts. Blobs they read from outside become inputs, under their Caffe names and with their sizes in ``shapes``
-    (None if unknown). The tops of ``end`` become the outputs. Raises UsageError if a name does not exist or no path leads
-    from ``start`` to ``end``.
+    all its parts. Blobs they read from outside become inputs, under their Caffe names and with the sizes that they have for
+    the ``wanted`` ones of the network's inputs, else the file's (None if one is unknown). The tops of ``end`` become the
+    outputs. Raises UsageError if a name does not exist or no path leads from ``start`` to ``end``.
     """
     for name in filter(None, (start, end)):
         if not graph.members(name):
             known = [*graph.by_name, *graph.composed]
             raise UsageError(f"there is no layer {name!r} in {graph.path}", hint=did_you_mean(name, known))
+    sizes = {blob: wanted.get(blob, shape) for blob, shape in graph.inputs.items()}
+    shapes = {} if None in sizes.values() else infer_shapes(graph, wanted)
     firsts, lasts = (graph.members(name) if name else graph.layers for name in (start, end))
     bottoms, tops = attrgetter("bottoms"), attrgetter("tops")
     needed = _followed(reversed(graph.layers), lasts, tops, bottoms)
@@ -68,10 +70,3 @@ def _followed(layers: Iterable[Layer], first: Sequence[Layer], reads: Blobs, wri
             names.add(layer.name)
             blobs.update(writes(layer))
     return names
-
-
-def cut_sized(graph: Graph, start: str, end: str, wanted: Mapping[str, Shape]) -> Graph:
-    """Call ``cut`` with inferred shapes, if every input's shape is known; ``wanted`` overrides the file's shapes."""
-    sizes = {blob: wanted.get(blob, shape) for blob, shape in graph.inputs.items()}
-    known = {blob: shape for blob, shape in sizes.items() if shape is not None}
-    return cut(graph, start, end, infer_shapes(graph, known) if len(known) == len(sizes) else {})

@@ -15,7 +15,7 @@ from ..graph import Graph
 from ..overlay import EXACT, Overlay, default, load as load_overlay
 from ..overlay.host_model import placing
 from ..parser.caffemodel import Stored
-from ..passes.cut import cut_sized
+from ..passes.cut import cut
 from ..passes.infer_shapes import Renewed
 from ..text import number_of
 from ..util.data import malloc
@@ -78,7 +78,7 @@ def _read(options: Options) -> tuple[Graph, Stored | None]:
     how = {name: getattr(options, name) for name in ("custom", "phase", "level", "stages", "strict", "detect")}
     graph, stored = read_network(path, weights, options.shapes, **how)
     if options.start_layer or options.end_layer:
-        graph = cut_sized(graph, options.start_layer, options.end_layer, options.shapes or {})
+        graph = cut(graph, options.start_layer, options.end_layer, options.shapes or {})
     return graph, stored
 
 

@@ -23,11 +23,7 @@ _meter: Meter | None = None
 
 def meter(work: str) -> AbstractContextManager[Callable[[int, int | None], None]]:
     """Return a context with a function to call with the finished amount and the total; ``show_with`` lets it show them."""
-    return nullcontext(_untold) if _meter is None else _meter(work)
-
-
-def _untold(done: int, total: int | None) -> None:
-    """Show nothing."""
+    return nullcontext(lambda *_: None) if _meter is None else _meter(work)
 
 
 def show_with(meter: Meter | None) -> None:
@@ -43,17 +39,14 @@ class _Later:
         self._name = name
 
     def __getattr__(self, name: str) -> Any:
+        # below ``logging``'s own level, as long as no one can have chosen another
         if name in ("debug", "info") and "logging" not in sys.modules:
-            return _unheard
+            return lambda *_, **__: None
         import logging
 
         log = logging.getLogger(self._name)
         log.addFilter(_visible)  # once: a logger keeps each filter only once
         return getattr(log, name)
-
-
-def _unheard(*_: Any, **__: Any) -> None:
-    """Leave out a message that is below ``logging``'s own level, as long as no one can have chosen another."""
 
 
 def _visible(record: Any) -> bool:

@@ -429,9 +429,9 @@ def test_places_by_hand(tmp_path: Path) -> None:
     path.write_bytes(b'{\r\n  "a": [1,\r\n\t{"b": "x"}],\r\n "c":-2.50e1}\r\n')
     document = load(path)
     assert document.value == {"a": [1, {"b": "x"}], "c": -25}
-    assert [document.where(p) for p in [(), ("a",), ("a", 0), ("a", 1), ("a", 1, "b"), ("c",)]] == [
-        (1, 1), (2, 8), (2, 9), (3, 2), (3, 8), (4, 6),
-    ]  # fmt: skip
+    places = [(), ("a",), ("a", 0), ("a", 1), ("a", 1, "b"), ("c",)]
+    expected = [(1, 1), (2, 8), (2, 9), (3, 2), (3, 8), (4, 6)]
+    assert [document.source.where(document.values[place][0]) for place in places] == expected
     error = document.error("no", ("a", 1), key=False)
     assert error.excerpt == '    3 |  {"b": "x"}],\n      |  ^^^^^^^^^^'
     assert document.error("no", ("c",), key=True).excerpt.endswith('"c":-2.50e1}\n      |  ^^^')

@@ -116,7 +116,7 @@ def check_place(document: Document, library: Any, value: Any) -> None:
     theirs = set()
     for violation in library.iter_errors(value):
         at = tuple(violation.absolute_path)
-        theirs.add(document.where(at))
+        theirs.add(document.source.where(document.values[at][0]))
         if violation.validator == "additionalProperties":
             theirs |= {document.source.where(document.keys[(*at, key)][0]) for key in violation.instance}
     assert (error.value.line, error.value.column) in theirs

@@ -52,10 +52,6 @@ class Document:
         if self._next():
             raise self._error(f"expected the end of the file, found {self._found()}")
 
-    def where(self, pointer: Pointer) -> tuple[int, int]:
-        """Return line and column, both from 1, of the start of the value."""
-        return self.source.where(self.values[pointer][0])
-
     def error(self, message: str, pointer: Pointer, *, key: bool = False, hint: str | None = None) -> ParseError:
         """Return a ParseError that shows the value at ``pointer``, or the ``key`` before it."""
         start, end = (self.keys if key else self.values)[pointer]
