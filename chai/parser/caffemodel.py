@@ -256,26 +256,17 @@ def write_caffemodel(path: str | Path, name: str, layers: Iterable[tuple[str, st
 
     The file appears complete or not at all.
     """
-    net = message_class("NetParameter")()
-    net.name = name
     with complete(path) as part, open(part, "wb") as file:
-        file.write(net.SerializeToString())
+        file.write(message_class("NetParameter")(name=name).SerializeToString())
         for layer_name, layer_type, blobs in layers:
-            body = _layer_bytes(layer_name, layer_type, blobs)
+            layer = message_class("LayerParameter")(name=layer_name, type=layer_type)
+            for values in blobs:
+                blob = layer.blobs.add()
+                blob.shape.dim.extend(values.shape)
+                data = np.ascontiguousarray(values, "<f4").tobytes()  # copied as bytes, not number by number
+                blob.MergeFromString(bytes([5 << 3 | BYTES]) + varint(len(data)) + data)
+            body = layer.SerializeToString()
             file.write(varint(100 << 3 | BYTES) + varint(len(body)) + body)
-
-
-def _layer_bytes(name: str, type: str, blobs: Sequence[Array]) -> bytes:
-    """Return an encoded LayerParameter; blob data are copied as bytes, not number by number."""
-    layer = message_class("LayerParameter")()
-    layer.name, layer.type = name, type
-    for values in blobs:
-        blob = layer.blobs.add()
-        blob.shape.dim.extend(values.shape)
-        data = np.ascontiguousarray(values, "<f4").tobytes()
-        blob.MergeFromString(bytes([5 << 3 | BYTES]) + varint(len(data)) + data)
-    body: bytes = layer.SerializeToString()
-    return body
 
 
 def check_fit(graph: Graph, shapes: Mapping[str, Shape], weights: Stored, partial: bool = False) -> set[str]:

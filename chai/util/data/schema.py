@@ -45,14 +45,10 @@ class _Validator:
     def __init__(self, document: Document, root: Mapping[str, Any]) -> None:
         self.document = document
         self.root = root
-        self._known: set[int] = set()  # ids of the schemas whose keywords have been looked at
 
     def check(self, value: Any, schema: Mapping[str, Any], pointer: Pointer) -> None:
-        if id(schema) not in self._known:
-            unknown = schema.keys() - _CHECKED - _WORDS
-            if unknown:
-                raise ValueError(f"schema keywords that are not implemented: {', '.join(sorted(unknown))}")
-            self._known.add(id(schema))
+        if unknown := schema.keys() - _CHECKED - _WORDS:
+            raise ValueError(f"schema keywords that are not implemented: {', '.join(sorted(unknown))}")
         if "$ref" in schema:
             self.check(value, self.root["$defs"][schema["$ref"].removeprefix("#/$defs/")], pointer)
         if "type" in schema and not _is(value, schema["type"]):
