@@ -103,7 +103,6 @@ class Counts:
     _lock: Any = field(default_factory=Lock, repr=False)
 
     def add(self, lane: str, ms: float) -> None:
-        """Add the milliseconds of one frame in a lane."""
         frames, sum = self.spent.get(lane, (0, 0.0))
         self.spent[lane] = [frames + 1, sum + ms]
 
@@ -126,7 +125,6 @@ class Counts:
 
     @property
     def steps(self) -> list[Step]:
-        """Return the time of a frame in each lane."""
         return [Step(lane, sum / frames) for lane, (frames, sum) in list(self.spent.items())]
 
     @property

@@ -28,7 +28,6 @@ class Stop:
             call()
 
     def start(self, run: Callable[[], object], name: str) -> None:
-        """Start a thread that ends soon after the stop."""
         thread = threading.Thread(target=run, name=f"chai-{name}", daemon=True)
         self._threads.append(thread)
         thread.start()
@@ -124,6 +123,5 @@ class Newest(Beside[T]):
 
 
 def close(items: Iterator[Any]) -> None:
-    """Close an iterator that can be closed, as generators can."""
     if (call := getattr(items, "close", None)) is not None:
         call()

@@ -59,7 +59,6 @@ class LiveView:
 
     @property
     def link(self) -> str:
-        """Return the page's address."""
         name = socket.gethostname() if self.host in ("", "0.0.0.0", "::") else self.host
         return f"http://{f'[{name}]' if ':' in name else name}:{self.port}/{self.token}/"
 
@@ -145,7 +144,6 @@ class _Answer(BaseHTTPRequestHandler):
     server_version, sys_version = "chai", ""
 
     def do_GET(self) -> None:
-        """Answer the page or the stream."""
         view = self.server.view
         token, _, rest = self.path.removeprefix("/").partition("/")
         right = compare_digest(token.encode("latin-1", "replace"), view.token.encode())

@@ -89,7 +89,6 @@ class MjpegFile(WholeFile):
     """Writes JPEGs one after the other."""
 
     def add(self, image: Image, seconds: float) -> None:
-        """Write a frame."""
         self.append(jpeg(image, QUALITY))
 
 
@@ -136,7 +135,6 @@ class Mp4:
         self._last = -1
 
     def add(self, image: Image, seconds: float) -> None:
-        """Write a frame."""
         pixels = np.asarray(image.convert("RGB"))
         if self._stream is None:
             self._begin(*pixels.shape[:2])

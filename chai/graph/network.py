@@ -103,12 +103,10 @@ class Graph:
 
     @cached_property
     def by_name(self) -> dict[str, Layer]:
-        """Return the layers by their names."""
         return {layer.name: layer for layer in self.layers}
 
     @cached_property
     def writers(self) -> dict[str, Layer]:
-        """Return the layer that writes each blob."""
         return {top: layer for layer in self.layers for top in layer.tops}
 
     @cached_property

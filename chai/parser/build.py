@@ -84,7 +84,6 @@ class NetState:
         return options
 
     def includes(self, layer: Message) -> bool:
-        """Return whether a layer belongs to the network in this state."""
         include, exclude = layer.all("include"), layer.all("exclude")
         if include and exclude:
             name = layer.get("name", "")

@@ -45,7 +45,6 @@ class StoredBlob:
 
     @property
     def count(self) -> int:
-        """Return the number of elements in the file."""
         return sum(n for _, n, _ in self.pieces)
 
     def load(self, room: malloc.Room | None = None) -> Array:

@@ -55,7 +55,6 @@ def notebook(*parts: str) -> str:
 
 
 def paragraph(words: str) -> str:
-    """Return a paragraph of plain text."""
     return f"<p>{text(words)}</p>"
 
 

@@ -56,7 +56,6 @@ def _visible(record: Any) -> bool:
 
 
 def logger(name: str) -> Logger:
-    """Return the logger of a module of chai."""
     return cast("Logger", _Later(name))
 
 

@@ -21,7 +21,6 @@ def shipped(*parts: str) -> str:
 
 
 def resource(*parts: str) -> Path:
-    """Return ``shipped`` as a Path."""
     from pathlib import Path  # with urllib: a tenth of the start of a compiled network, which needs no Path
 
     return Path(shipped(*parts))

@@ -196,7 +196,6 @@ class Lifetime:
         self._lock = Mutex()  # the garbage collector may end a user in a thread that holds it
 
     def run(self, call: Callable[..., T], *arguments: Any) -> T:
-        """Return what ``call`` returns."""
         user = object()
         try:
             self._begin(user)
@@ -206,7 +205,6 @@ class Lifetime:
             self._ended()
 
     def stream(self, results: Iterator[T]) -> Generator[T, None, None]:
-        """Yield what a generator yields."""
         user = object()
         try:
             self._begin(user)
@@ -252,7 +250,6 @@ class Resources:
             return thing
 
     def close(self) -> None:
-        """Close all of them."""
         with self._lock:
             for thing in self._objects.values():
                 thing.close()

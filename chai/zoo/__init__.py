@@ -12,7 +12,6 @@ if TYPE_CHECKING:
 
 
 def is_compiled(path: str | Path) -> bool:
-    """Return whether a path is a compiled network."""
     return str(path).endswith(".chai")
 
 

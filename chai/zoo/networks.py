@@ -8,7 +8,6 @@ from ..util.paths import resource
 
 
 def names() -> list[str]:
-    """Return the names of the shipped networks."""
     return sorted(p.stem for p in resource("prototxt").glob("*.prototxt"))
 
 
