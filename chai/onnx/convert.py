@@ -227,8 +227,9 @@ class Converter:
             return record.operator not in _SIZED and not np.array_equal(constant.array(), other.array())
         if constant is None or record.operator not in _BROADCAST or not constant.shape:
             return False
+        matrix = 2 if record.operator == "MatMul" else 0  # last axes, which are multiplied and not repeated
         shapes = [self.draft.sizes(blob) for blob in record.inputs if blob and blob not in self.draft.constants]
-        faced = [pair for shape in shapes for pair in zip(shape[::-1], constant.shape[::-1])]
+        faced = [pair for shape in shapes for pair in [*zip(shape[::-1], constant.shape[::-1])][matrix:]]
         return any(size > 1 and counts_images(own) for own, size in faced)
 
     def _check(self, record: NodeRecord) -> None:

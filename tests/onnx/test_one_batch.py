@@ -114,6 +114,25 @@ FREE = {
 }  # fmt: skip
 
 
+@pytest.mark.parametrize("shapes", [((5,), (5, 7)), ((3, 5), (5, 7)), ((3, 4, 5), (3, 5, 7)), ((3, 4, 5), (1, 5, 7))])
+def test_a_constant_matrix_leaves_the_batch_free(shapes: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
+    """Its last two axes are no images, wherever those of the blob are."""
+    x, matrix = numbers(2, *shapes[0]), numbers(*shapes[1])
+    file = model([node("MatMul", ["x", "matrix"], ["y"])], {"x": ("batch", *shapes[0])}, ["y"], {"matrix": matrix})
+    for read in (1, 4):
+        with chai.Net(file, device="float", shapes={"x": (read, *shapes[0])}) as net:
+            np.testing.assert_allclose(net.forward(x=x)["y"], x @ matrix, rtol=1e-5, atol=1e-5)
+
+
+def test_a_matrix_for_each_image_is_for_one_batch() -> None:
+    x, matrices = numbers(3, 4, 5), numbers(3, 5, 7)
+    nodes = [node("MatMul", ["x", "matrices"], ["y"], "last")]
+    with chai.Net(model(nodes, {"x": x.shape}, ["y"], {"matrices": matrices}), device="float") as net:
+        np.testing.assert_allclose(net.forward(x=x)["y"], x @ matrices, rtol=1e-5, atol=1e-5)
+        with pytest.raises(ShapeError, match="node 'last' has numbers for that batch"):
+            net.forward(x=x[:1])
+
+
 @pytest.mark.parametrize("case", FREE)
 def test_other_sizes_leave_the_batch_free(case: str) -> None:
     divisor = {"numbers of an image": 105, "rows": 1, "all images in one row": 1}.get(case, 3)
