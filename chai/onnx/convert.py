@@ -83,8 +83,8 @@ class Converter:
             what = f"{self.model.path}: input {value.name!r} has {value.dtype} numbers; networks are fed with float32"
             raise ModelError(what, hint=hint)
         self.draft.add(value.name, "Input", (), (value.name,), shape=(BlobShape(shape),))
-        if shape and value.dims and isinstance(value.dims[0], int):
-            self.draft.batches = value.dims[0], shape[0]
+        if shape and value.dims:
+            self.draft.batches = value.dims[0] if isinstance(value.dims[0], int) else 0, shape[0]
         self.draft.graph.inputs[value.name] = shape
 
     def _size_of(self, value: ValueInfo) -> Shape:

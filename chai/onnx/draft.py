@@ -41,7 +41,7 @@ class Draft:
     ``nonnegative``  blobs that cannot be negative
     ``one_batch``  whether the node that is added now is right for this batch alone
     ``twofold``    constants that are computed from shapes of blobs, as they are for a batch twice as large
-    ``batches``    that which the file states, and that which it is read for
+    ``batches``    that which the file states, 0 if it leaves it open, and that which it is read for
     ``several``    blobs of whose numbers codes of several formats are made, as far as that is known
     """
 

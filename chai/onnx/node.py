@@ -148,19 +148,12 @@ class OnnxNode:
     def reshaped(self, blob: str, shape: Sequence[int], final: bool = True) -> str:
         """Return a blob's numbers in another shape; with ``final`` as the node's first output.
 
-        The batch stays free: a size that depends on it is copied from the same axis, or takes what is left. So does the first
-        size if none does: it is that of the batch that the file was exported for.
+        The batch stays free: a size that depends on it is copied from the same axis, or takes what is left.
         """
         before, dims = self.shape_of(blob), [*shape]
         if not final and alike(dims, before):
             return blob
-        free = [i for i, size in enumerate(dims) if counts_images(size)]
-        if not free and dims and counts_images(before[:1]):
-            stated, read = self.draft.batches
-            own = dims[0] == before[0] or dims[0] * read == int(before[0]) * stated
-            if own or not {0, -1} & {*dims}:
-                free, dims[0] = [0], before[0] if own else prod(before)
-        for i in free:
+        for i in [axis for axis, own in enumerate(dims) if counts_images(own)]:
             if alike(before[i : i + 1], dims[i : i + 1]):
                 dims[i] = 0
             elif -1 not in dims:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import chai
-from chai.errors import ShapeError
+from chai.errors import ShapeError, UnsupportedNodes
 
 from .common import model, node, numbers
 
@@ -105,20 +105,82 @@ def test_every_batch(case: str) -> None:
                 np.testing.assert_allclose(y, expected[batch], rtol=1e-5, atol=1e-5, err_msg=f"{read}, {batch}")
 
 
-@pytest.mark.parametrize("file", [1, 2])
-def test_the_batch_of_a_file_that_states_one(file: int) -> None:
-    """It is the first of constant sizes, whichever the file is read for; a first size of another number is none."""
-    constants = {"row": np.array([file, -1]), "maps": np.array([file, 3, 35]), "columns": np.array([105, -1])}
-    nodes = [node("Reshape", ["x", name], [name + "/"]) for name in constants]
-    model_of_one = model(nodes, {"x": (file, 3, 5, 7)}, [f"{name}/" for name in constants], constants)
-    for read in (1, 2, 4, 6):
-        with chai.Net(model_of_one, device="float", shapes={"x": (read, 3, 5, 7)}) as net:
+# constant sizes of a file that leaves the batch open, for x of N x 6 x 5 x 7
+OPEN = [
+    [1, -1], [2, -1], [2, -1, 35], [1, -1, 7], [3, -1, 14], [2, 3, -1], [-1, 2, 105], [1, 2, -1], [6, -1, 1, 5],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("read", [1, 2, 3])
+def test_constant_sizes_of_an_open_batch_are_those_of_every_batch(read: int) -> None:
+    """-1 is what they leave, though one may be as large as the batch that the file is read for."""
+    tops, targets = [f"y{i}" for i in range(len(OPEN))], {f"t{i}": np.array(sizes) for i, sizes in enumerate(OPEN)}
+    nodes = [node("Reshape", ["x", target], [top]) for top, target in zip(tops, targets)]
+    nodes += [node("Reshape", ["x", "six"], ["split"]), node("Transpose", ["split"], ["swapped"], perm=[0, 2, 1, 3, 4])]
+    nodes += [node("Reshape", ["swapped", "pairs"], ["shuffled"])]  # no channel shuffle but for two images
+    sizes = {"six": np.array([-1, 2, 3, 5, 7]), "pairs": np.array([2, -1, 5, 7])}
+    file = model(nodes, {"x": ("batch", 6, 5, 7)}, [*tops, "shuffled"], targets | sizes)
+    with chai.Net(file, device="float", shapes={"x": (read, 6, 5, 7)}) as net:
+        for batch in BATCHES:
+            x = numbers(batch, 6, 5, 7)
+            y = net.forward(x=x)
+            for top, target in zip(tops, OPEN):
+                np.testing.assert_array_equal(y[top], x.reshape(target), err_msg=f"{target}, {batch}")
+            shuffled = x.reshape(-1, 2, 3, 5, 7).transpose(0, 2, 1, 3, 4).reshape(2, -1, 5, 7)
+            np.testing.assert_array_equal(y["shuffled"], shuffled, err_msg=str(batch))
+
+
+# sizes of a file that states n images, after a transposition by these axes
+STATED = {
+    "row": ((0, 1, 2, 3), lambda n: [n, -1]),
+    "maps": ((0, 1, 2, 3), lambda n: [n, 6, 35]),
+    "maps of maps": ((0, 1, 2, 3), lambda n: [n, -1, 7]),
+    "groups": ((0, 1, 2, 3), lambda n: [n * 3, 2, 35]),
+    "groups, left": ((0, 1, 2, 3), lambda n: [-1, 2, 105]),
+    "places first": ((2, 0, 1, 3), lambda n: [5, n, -1]),
+    "places first, left": ((2, 0, 1, 3), lambda n: [-1, n, 42]),
+    "channels first": ((1, 0, 2, 3), lambda n: [6, n, 5, 7]),
+    "channels first, in groups": ((1, 0, 2, 3), lambda n: [2, 3, n, -1]),
+    "channels first, images left": ((1, 0, 2, 3), lambda n: [2, 3, -1, 35]),
+}
+
+
+@pytest.mark.parametrize("case", STATED)
+@pytest.mark.parametrize("file", [1, 2, 3])
+def test_the_batch_of_a_file_that_states_one(file: int, case: str) -> None:
+    """It is the constant size whose place is that of the images, whichever batch the file is read for."""
+    axes, sizes = STATED[case]
+    nodes = [node("Transpose", ["x"], ["z"], perm=[*axes]), node("Reshape", ["z", "sizes"], ["y"])]
+    model_of_one = model(nodes, {"x": (file, 6, 5, 7)}, ["y"], {"sizes": np.array(sizes(file))})
+    for read in (1, 2, 3, 4, 6):
+        with chai.Net(model_of_one, device="float", shapes={"x": (read, 6, 5, 7)}) as net:
             for batch in (2, read):
-                x = numbers(batch, 3, 5, 7)
-                row, maps, columns = net.forward(x=x).values()
-                np.testing.assert_array_equal(row, x.reshape(batch, -1))
-                np.testing.assert_array_equal(maps, x.reshape(batch, 3, 35))
-                np.testing.assert_array_equal(columns, x.reshape(105, -1))
+                x = numbers(batch, 6, 5, 7)
+                y = x.transpose(axes).reshape(sizes(batch))
+                np.testing.assert_array_equal(net.forward(x=x)["y"], y, err_msg=f"{read}, {batch}")
+
+
+# sizes that mix images: of more of them they may be others
+MIXED = {
+    1: [[105, -1], [6, -1, 7], [-1, 6, 35]],
+    2: [[4, -1], [14, -1]],
+}
+
+
+@pytest.mark.parametrize("file", MIXED)
+def test_sizes_that_mix_the_images_of_a_stated_batch_are_for_it_alone(file: int) -> None:
+    for sizes in MIXED[file]:
+        axes = (1, 0, 2, 3) if sizes[0] == -1 else (0, 1, 2, 3)
+        nodes = [node("Transpose", ["x"], ["z"], perm=[*axes]), node("Reshape", ["z", "sizes"], ["y"], "last")]
+        x = numbers(file, 6, 5, 7)
+        model_of_some = model(nodes, {"x": x.shape}, ["y"], {"sizes": np.array(sizes)})
+        with chai.Net(model_of_some, device="float") as net:
+            np.testing.assert_array_equal(net.forward(x=x)["y"], x.transpose(axes).reshape(sizes))
+            with pytest.raises(ShapeError, match="node 'last' has numbers for that batch"):
+                net.forward(x=numbers(file + 1, 6, 5, 7))
+        with pytest.raises(UnsupportedNodes, match=f"mix {file} image.*may be others for 4") as caught:
+            chai.Net(model_of_some, device="float", shapes={"x": (4, 6, 5, 7)})
+        assert f"read the network for {file}" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("case", COUNTED)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
+from ...blob import Shape
 from ...text import number_of
 from ..constants import FLOATS, WHOLE, type_name
 from ..fold import flat_axis, reshape_target, squeezed, unsqueezed
 from ..node import OnnxNode
 from ..refusal import Refused
-from ..sizes import counts_images
+from ..sizes import alike, counts_images, plain, size, twofold
 from . import operator
 
 
@@ -44,7 +45,7 @@ def dropout(node: OnnxNode) -> None:
 @operator("Reshape")
 def reshape(node: OnnxNode) -> None:
     shape = node.shape()
-    target = reshape_target(node, shape)
+    target = _with_images(node, shape, reshape_target(node, shape))
     others = -prod(target)
     if -1 in target and counts_images(target) and prod(shape) % others == 0:  # as B * heads, -1, size
         target = [prod(shape) // others if size == -1 else size for size in target]
@@ -53,6 +54,40 @@ def reshape(node: OnnxNode) -> None:
         node.result("ShuffleChannel", source, group=groups)
     else:
         node.reshaped(node.input(), target)
+
+
+def _with_images(node: OnnxNode, shape: Shape, target: list[int]) -> list[int]:
+    """Return the sizes of a Reshape; of constant ones that of the images depends on the batch.
+
+    They are for the batch that the file states or, without -1, for that of their product; with -1 and a batch that the file
+    leaves open they are for all. Images stay whole: the product of the sizes before theirs is the same as in ``shape``. If
+    neither such a size nor -1 has whole images, the sizes are right for one batch alone.
+    """
+    (stated, read), here = node.draft.batches, plain((*shape,))
+    axes = [axis for axis, length in enumerate(shape) if counts_images(length)]
+    batch = stated if -1 in target else prod(target) * read // prod(here)
+    if not batch or len(axes) != 1 or counts_images(target) or prod(twofold(shape)) != 2 * prod(here):
+        return target
+    before, each = prod(here[: axes[0]]), here[axes[0]] * batch // read
+    left = target.index(-1) if -1 in target else None
+    sizes = [prod(here) * batch // read // -prod(target) if axis == left else n for axis, n in enumerate(target)]
+    outer = [prod(sizes[:axis]) for axis in range(len(sizes))]
+    for axis, length in enumerate(sizes):
+        if outer[axis] == before and length in (each, batch):
+            images = -1 if axis == left else shape[axes[0]] if length == each else size(read, 2 * read)
+            return [*target[:axis], images, *target[axis + 1 :]]
+    if left is None:
+        left = next((axis for axis, n in enumerate(sizes) if outer[axis] == before == 1 and n % batch == 0), None)
+        return [-1 if axis == left else length for axis, length in enumerate(sizes)]
+    whole = before % outer[left] == 0 and outer[left] * sizes[left] % (before * batch) == 0
+    if not whole and any(length % batch == 0 for axis, length in enumerate(sizes) if axis != left):
+        if read != stated:
+            hint = f"read the network for {stated} in place of {number_of(read, 'image')}, or export it for as many as you feed"
+            raise Refused(
+                f"its sizes {target} mix {number_of(stated, 'image')}, and may be others for {read}", hint=hint
+            )
+        node.for_one_batch(shape)
+    return target
 
 
 def _shuffled(node: OnnxNode, target: list[int]) -> tuple[str, int]:
@@ -68,10 +103,10 @@ def _shuffled(node: OnnxNode, target: list[int]) -> tuple[str, int]:
         return "", 0
     source = node.shape_of(split.bottoms[0])
     n, groups, each, h, w = node.shape_of(split.tops[0])
-    whole = source == (n, groups * each, h, w)
+    whole = alike(source, (n, groups * each, h, w))
     sizes = [source[0] if size == -1 else size for size in target[:1]] + target[1:]
     known = [s if size == -1 else size for s, size in zip(source, sizes)]
-    return (split.bottoms[0], groups) if whole and len(target) == 4 and tuple(known) == source else ("", 0)
+    return (split.bottoms[0], groups) if whole and len(target) == 4 and alike(known, source) else ("", 0)
 
 
 @operator("Flatten")
