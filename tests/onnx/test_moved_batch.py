@@ -183,6 +183,24 @@ def test_sizes_that_mix_the_images_of_a_stated_batch_are_for_it_alone(file: int)
         assert f"read the network for {file}" in str(caught.value.hint)
 
 
+@pytest.mark.parametrize("case", ["as it is", "after a transposition"])
+def test_squeeze_without_axes(case: str) -> None:
+    """The axis of images goes where there is one image, as all that are one long."""
+    perm = [0, 1, 2, 3] if case == "as it is" else [1, 0, 2, 3]
+    nodes = [node("Transpose", ["x"], ["z"], perm=perm), node("Squeeze", ["z"], ["y"])]
+    file = model(nodes, {"x": ("batch", 3, 1, 7)}, ["y"])
+    for read in (2, 3):
+        with chai.Net(file, device="float", shapes={"x": (read, 3, 1, 7)}) as net:
+            for batch in BATCHES:
+                x = numbers(batch, 3, 1, 7)
+                np.testing.assert_array_equal(net.forward(x=x)["y"], x.transpose(perm).squeeze())
+    with chai.Net(file, device="float") as net:
+        x = numbers(1, 3, 1, 7)
+        np.testing.assert_array_equal(net.forward(x=x)["y"], x.squeeze())
+        with pytest.raises(ShapeError, match="only axes of length 1 can go"):
+            net.forward(x=numbers(2, 3, 1, 7))
+
+
 @pytest.mark.parametrize("case", COUNTED)
 def test_one_batch(case: str) -> None:
     for read, batch in ((1, 2), (2, 1), (2, 4), (3, 6), (4, 3)):

@@ -121,7 +121,12 @@ def flatten(node: OnnxNode) -> None:
 
 @operator("Squeeze")
 def squeeze(node: OnnxNode) -> None:
-    if gone := squeezed(node, node.shape()):
+    shape = node.shape()
+    gone = squeezed(node, shape)
+    kept = [length for axis, length in enumerate(shape) if axis not in gone]
+    if node.integers("axes", 1) is None and counts_images(kept):
+        node.result("Squeeze", node.input())  # the axis of images goes, too, if one image is fed
+    elif gone:
         node.result("Squeeze", node.input(), axis=gone)
     else:
         node.same(node.input())
