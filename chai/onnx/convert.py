@@ -15,7 +15,6 @@ from ..parser.caffemodel import Stored
 from ..plugins.loading import lookup
 from ..plugins.registry import Registry
 from ..text import number_of
-from ..util.lazy_numpy import np
 from ..util.suggest import did_you_mean
 from .codes import assign
 from .constants import WHOLE, Constant, TrainedBlob
@@ -222,9 +221,9 @@ class Converter:
     def _counts(self, record: NodeRecord, index: int) -> bool:
         """Return whether an input is a constant that is right for this batch alone."""
         name = record.inputs[index]
-        constant, other = self.draft.constants.get(name), self.draft.twofold.get(name)
-        if constant is not None and other is not None:
-            return record.operator not in _SIZED and not np.array_equal(constant.array(), other.array())
+        if name in self.draft.twofold:
+            return record.operator not in _SIZED and self.draft.differs(name)
+        constant = self.draft.constants.get(name)
         if constant is None or record.operator not in _BROADCAST or not constant.shape:
             return False
         matrix = 2 if record.operator == "MatMul" else 0  # last axes, which are multiplied and not repeated
@@ -302,8 +301,8 @@ _WHOLE = {
     "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare", "Relu", "Sub", "Sum", "Tile", "Where",
 }  # fmt: skip
 _CUT = {"Div", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMean"}
-# operators whose constants are sizes, which may depend on the batch; and those that repeat a single image
-_SIZED = {"Expand", "Reshape", "Resize"}
+# operators that see to constants that depend on the batch: as sizes, or beside images; and those that repeat a single image
+_SIZED = {"Concat", "Expand", "Reshape", "Resize"}
 _BROADCAST = {*OF_TWO, "Div", "MatMul", "Where"}
 # operators that compute the same with codes as with numbers
 _ON_CODES = {*_MOVING, "DequantizeLinear", "MaxPool", "Pad", "Resize", "Shape"}

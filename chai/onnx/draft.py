@@ -96,6 +96,11 @@ class Draft:
             self.add(name, "Parameter", (), (name,), blobs, shape=BlobShape(constant.shape))
         return self.blobs[name]
 
+    def differs(self, name: str) -> bool:
+        """Return whether a value is a constant that is computed from the batch, and another one for other batches."""
+        constant, other = self.constants.get(name), self.twofold.get(name)
+        return constant is not None and other is not None and not np.array_equal(constant.array(), other.array())
+
     def define(self, name: str, constant: Constant) -> None:
         if name:
             self.constants[name] = constant

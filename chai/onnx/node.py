@@ -58,6 +58,15 @@ class OnnxNode:
         self.draft.claim(prod(constant.shape))  # of which a view may have many more than the file
         return constant.array()
 
+    def of_image(self, index: int, images: int) -> Array | None:
+        """Return what each of some images has of a constant, (1, ...); None if they have different parts."""
+        stated, read = self.draft.batches
+        if self.dtype(index) not in FLOATS or self.shape(index)[:1] not in ((images,), (images * stated // read,)):
+            return None
+        array, twofold = self.constant(index, "input"), self.draft.twofold.get(self.inputs[index])
+        every = [array] if twofold is None else [array, twofold.array()]
+        return array[:1] if all((each == array[:1]).all() for each in every) else None
+
     def number(self, index: int, what: str) -> float:
         """Return the number of a constant input. Raises Refused for none and for several."""
         array = self.constant(index, what)

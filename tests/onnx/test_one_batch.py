@@ -38,14 +38,15 @@ COUNTED = {
         ],
         lambda x: x * len(x),
     ),
-    "a token for each image": (
+    "a token for each image, and how many there are": (
         [
-            *COUNT,
+            *NUMBER,
             node("Concat", ["count", "map"], ["target"], axis=0),
             node("Expand", ["token", "target"], ["tokens"]),
-            node("Concat", ["tokens", "x"], ["y"], "last", axis=1),
+            node("Mul", ["tokens", "number"], ["counted"]),
+            node("Concat", ["counted", "x"], ["y"], "last", axis=1),
         ],
-        lambda x: np.concatenate([np.repeat(TENSORS["token"], len(x), 0), x], 1),
+        lambda x: np.concatenate([np.repeat(TENSORS["token"] * len(x), len(x), 0), x], 1),
     ),
 }
 
@@ -131,6 +132,45 @@ def test_a_matrix_for_each_image_is_for_one_batch() -> None:
         np.testing.assert_allclose(net.forward(x=x)["y"], x @ matrices, rtol=1e-5, atol=1e-5)
         with pytest.raises(ShapeError, match="node 'last' has numbers for that batch"):
             net.forward(x=x[:1])
+
+
+TOKENS = {
+    "expanded": [
+        *COUNT, node("Concat", ["count", "map"], ["target"], axis=0), node("Expand", ["token", "target"], ["tokens"]),
+    ],
+    "of the file's batch": [node("Identity", ["alike"], ["tokens"])],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("read", [1, 2, 4])
+@pytest.mark.parametrize("case", TOKENS)
+def test_a_token_stands_before_the_parts_of_each_image(case: str, read: int) -> None:
+    """Whatever the images are: no number of theirs is computed with."""
+    batch: int | str = "batch" if case == "expanded" else 2
+    token = TENSORS["token"]
+    nodes = [*TOKENS[case], node("Concat", ["x", "tokens", "x"], ["y"], axis=1)]
+    tensors = {**TENSORS, "alike": np.repeat(token, 2, 0)}
+    with chai.Net(
+        model(nodes, {"x": (batch, 3, 5, 7)}, ["y"], tensors), device="float", shapes={"x": (read, 3, 5, 7)}
+    ) as net:
+        for images in (1, 2, 3):
+            x = numbers(images, 3, 5, 7, seed=2)
+            x[0, 0, 0] = np.nan, np.inf, -np.inf, -0.0, 1e30, 0, 1
+            expected = np.concatenate([x, np.repeat(token, images, 0), x], 1)
+            np.testing.assert_array_equal(net.forward(x=x)["y"], expected)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_parts_that_differ_between_images_are_for_one_batch(axis: int) -> None:
+    x, both = numbers(2, 3, 5, 7), numbers(2, 3, 5, 7, seed=1)
+    nodes = [node("Concat", ["x", "both"], ["y"], "last", axis=axis)]
+    with chai.Net(model(nodes, {"x": x.shape}, ["y"], {"both": both}), device="float") as net:
+        np.testing.assert_array_equal(net.forward(x=x)["y"], np.concatenate([x, both], axis))
+        if axis:
+            with pytest.raises(ShapeError, match="last"):
+                net.forward(x=x[:1])
+        else:
+            np.testing.assert_array_equal(net.forward(x=x[:1])["y"], np.concatenate([x[:1], both]))
 
 
 @pytest.mark.parametrize("case", FREE)

@@ -19,12 +19,26 @@ FAR = 2**31 - 1  # as the end of a slice: that of the axis
 
 @operator("Concat")
 def concat(node: OnnxNode) -> None:
-    blobs = [node.input(i) for i in range(len(node.inputs))]
     axis = node.axis(node.attributes.integer("axis", 1), len(node.shape()))
+    computed = [node.input(i) for i in range(len(node.inputs)) if not node.is_constant(i)]
+    images = next((blob for blob in computed if axis and counts_images(node.shape_of(blob)[:1])), None)
+    blobs = [_beside(node, i, images, axis) for i in range(len(node.inputs))]
     if len(blobs) == 1:
         node.same(blobs[0])
     else:
         node.result("Concat", *blobs, axis=axis)
+
+
+def _beside(node: OnnxNode, index: int, images: str | None, axis: int) -> str:
+    """Return an input to be joined to ``images``: a constant that all images have alike, as a class token, once for each."""
+    if not node.is_constant(index):
+        return node.input(index)
+    one = None if images is None else node.of_image(index, node.shape_of(images)[0])
+    if images is None or one is None:
+        node.draft.one_batch |= node.draft.differs(node.inputs[index])
+        return node.input(index)
+    always = node.constant_blob(np.ones([1] * one.ndim, np.float32))
+    return node.part("Where", always, node.constant_blob(one), cut(node, images, axis, 0, 1))
 
 
 @operator("Split")
