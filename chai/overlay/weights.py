@@ -67,7 +67,8 @@ class Packed:
     @property
     def mapped(self) -> Array:
         """Return all bytes, with padding, where they are stored (int8, one axis)."""
-        return np.frombuffer(self._source.mapped, np.int8, self.bytes, self._offset)
+        view = memoryview(self._source.mapped)  # of its own: with old numpy, an array of a released view crashes
+        return np.frombuffer(view, np.int8, self.bytes, self._offset)
 
     def read(self, out: Array) -> None:
         """Read all bytes, with padding, into ``out`` (int8 or uint8, one axis)."""
