@@ -108,13 +108,14 @@ static piece words_piece(const operation *op, int64_t word, int64_t item) {
 #define WORDS(place) \
     (buffers[op->place##_buffer] + op->place##_offset + p.image * op->place##_image + p.plane * op->place##_channel + p.pixel * word)
 
-/* Write the words of a piece, whose channels are ``pitch`` bytes apart; zeros after the last. */
+/* Write the words of a piece, whose channels are ``pitch`` bytes apart; zeros after the last. A table from a stranger may let an
+ * operation read what it writes: the codes are any then, but memcpy is not allowed to. */
 static void write_words(const operation *op, const piece *p, const uint8_t *codes, intptr_t pitch, uint8_t *out) {
     intptr_t word = op->output_pixel, channels = p->channels;
     uint8_t zeros[SCRATCH];
     const uint8_t *rows[MAX_WORD];
     if (p->pixels == 1 && pitch == 1 && op->output_channel == word) { /* words are as they are there */
-        memcpy(out, codes, channels);
+        memmove(out, codes, channels);
         memset(out + channels, 0, p->planes * word - channels);
         return;
     }
@@ -130,7 +131,7 @@ static void read_words(const operation *op, const piece *p, const uint8_t *in, u
     intptr_t word = op->input_pixel, channels = p->channels;
     uint8_t unused[SCRATCH], *rows[MAX_WORD];
     if (p->pixels == 1 && pitch == 1 && op->input_channel == word) {
-        memcpy(codes, in, channels);
+        memmove(codes, in, channels);
         return;
     }
     for (; channels > 0; channels -= word, in += op->input_channel) {
