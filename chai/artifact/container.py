@@ -237,9 +237,6 @@ class _File:
 
     def read(self, offset: int, out: memoryview) -> bool:
         """Fill ``out``; return False if the file ends first."""
-        if not hasattr(os, "preadv"):  # not Linux
-            out[:] = self.mapped(offset, len(out))
-            return True
         while len(out):
             got = os.preadv(self.number, [out], offset)
             if not got:
