@@ -8,35 +8,25 @@ top of a slice.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
 
 from ..blob import Shape, View
 from ..overlay import Overlay
 from ..tasks import Task
 from ..tasks.conv import Conv
-
-
-@dataclass
-class Merged:
-    """``tasks`` in order; ``views`` of the blobs that are now part of a joint blob; ``shapes`` of the joint blobs."""
-
-    tasks: list[Task]
-    views: dict[str, View]
-    shapes: dict[str, Shape]
+from .schedule import Schedule
 
 
 def merge_parallel(
-    tasks: Iterable[Task], views: Mapping[str, View], shapes: Mapping[str, Shape], overlay: Overlay
-) -> Merged:
+    tasks: Sequence[Task], scheduled: Schedule, shapes: Mapping[str, Shape], overlay: Overlay
+) -> Sequence[Task]:
     """Return the Tasks of one segment, merged where that is faster in the cycle model.
 
-    A Task whose blob is already a part of another one (``views``) is not merged.
+    A Task whose blob is already a part of another one is not merged. Joint blobs and their parts are added to the Schedule.
     """
-    result = Merged(list(tasks), {}, {})
     groups: dict[Hashable, list[Conv]] = {}
-    for task in result.tasks:
-        if isinstance(task, Conv) and task.output not in views and (key := task.merge_key()) is not None:
+    for task in tasks:
+        if isinstance(task, Conv) and task.output not in scheduled.views and (key := task.merge_key()) is not None:
             groups.setdefault((task.kind, key), []).append(task)
     for group in groups.values():
         joint = _Joint(group[:1], shapes, overlay)
@@ -45,12 +35,11 @@ def merge_parallel(
             if tried.fits(shapes) and tried.cycles < joint.cycles + _Joint([task], shapes, overlay).cycles:
                 joint = tried
         if len(joint.parts) > 1:
-            at = result.tasks.index(joint.parts[0])
-            result.tasks[at] = joint.task
-            result.tasks = [task for task in result.tasks if task not in joint.parts]
-            result.views.update((blob, View(joint.task.output, channel)) for blob, channel in joint.first.items())
-            result.shapes[joint.task.output] = joint.shape
-    return result
+            first, *others = joint.parts
+            tasks = [joint.task if task is first else task for task in tasks if task not in others]
+            scheduled.views.update((blob, View(joint.task.output, channel)) for blob, channel in joint.first.items())
+            scheduled.shapes[joint.task.output] = joint.shape
+    return tasks
 
 
 class _Joint:

@@ -78,15 +78,13 @@ def schedule(
             overlay = target.overlay
             joined = [task.joined(overlay) if isinstance(task, Conv) else task for task in work]
             placed = [in_window_engine(task, overlay, target.shapes) for task in joined]
-            merged = merge_parallel(placed, result.views, target.shapes, overlay)
             used = dict.fromkeys(blob for task in work for blob in (*task.inputs, task.output))
             between = [blob for blob in used if blob in target.between]
             result.shapes.update((blob, target.shapes[blob]) for blob in between)
             result.between.update((blob, target.formats[blob]) for blob in between)
             result.views.update((blob, target.parts[blob]) for blob in between if blob in target.parts)
-            result.views.update(merged.views)
-            result.shapes.update(merged.shapes)
-            steps.append(DeviceStep(tuple(merged.tasks), tuple(segment.layers), inputs, outputs))
+            merged = merge_parallel(placed, result, target.shapes, overlay)
+            steps.append(DeviceStep(tuple(merged), tuple(segment.layers), inputs, outputs))
             codes.update(inputs, tops)
     result.steps = insert_pack_unpack(steps, graph.inputs, graph.output_blobs, target.formats, target.packing)
     _unfold_inputs(result, graph.inputs, target)

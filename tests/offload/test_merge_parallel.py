@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -13,12 +13,13 @@ from hypothesis import given, strategies as st
 
 import chai
 from chai import overlay
-from chai.blob import Shape
+from chai.blob import Shape, View
 from chai.env import env
 from chai.fixed import Requantization
 from chai.offload import scheduling
-from chai.offload.merge_parallel import Merged, merge_parallel
-from chai.offload.schedule import DeviceStep
+from chai.offload.merge_parallel import merge_parallel
+from chai.offload.schedule import DeviceStep, Schedule
+from chai.overlay import Overlay
 from chai.tasks import Task
 from chai.tasks.affine import Affine
 from chai.tasks.conv import Conv
@@ -53,8 +54,25 @@ def shapes(tasks: Iterable[Conv], x: Shape = SHAPE) -> dict[str, Shape]:
     return {"x": x, **{t.output: (x[0], len(t.bias), *t.window.sizes(x[2:])) for t in tasks}}
 
 
+class Merged(NamedTuple):
+    """Tasks in order, the blobs that became parts of a joint blob, and the shapes of joint blobs."""
+
+    tasks: Sequence[Task]
+    views: dict[str, View]
+    shapes: dict[str, Shape]
+
+
+def merged(
+    tasks: Sequence[Task], views: Mapping[str, View], known: Mapping[str, Shape], overlay: Overlay = Z2
+) -> Merged:
+    scheduled = Schedule(views={**views})
+    after = merge_parallel(tasks, scheduled, known, overlay)
+    parts = {blob: view for blob, view in scheduled.views.items() if blob not in views}
+    return Merged([*after], parts, scheduled.shapes)
+
+
 def merge(*tasks: Conv, x: Shape = SHAPE) -> Merged:
-    return merge_parallel(tasks, {}, shapes(tasks, x), Z2)
+    return merged(tasks, {}, shapes(tasks, x))
 
 
 def total(tasks: Iterable[Task], known: Mapping[str, Shape]) -> int:
@@ -136,7 +154,7 @@ APART: dict[str, dict[str, Any]] = {
 def test_tasks_that_differ_stay_apart(what: str) -> None:
     rng = np.random.default_rng(0)
     a, b = conv(rng, "a", 8), conv(rng, "b", 8, **APART[what])
-    assert merge_parallel([a, b], {}, {**shapes([a, b]), "z": SHAPE}, Z2) == Merged([a, b], {}, {})
+    assert merged([a, b], {}, {**shapes([a, b]), "z": SHAPE}) == Merged([a, b], {}, {})
     assert merge(a, conv(rng, "b", 8)).shapes  # nothing else kept them apart
 
 
@@ -146,7 +164,7 @@ def test_groups_affines_and_branches_of_a_concat_stay() -> None:
     depthwise = [replace(task, weights=task.weights[:, :1], group=5) for task in (a, b)]
     assert not merge(*depthwise).shapes
     assert not merge(*(Affine(**vars(task)) for task in depthwise)).shapes
-    assert not merge_parallel([a, b], {"b": ("whole", 0)}, shapes([a, b]), Z2).shapes
+    assert not merged([a, b], {"b": View("whole", 0)}, shapes([a, b])).shapes
 
 
 def test_nothing_is_merged_at_a_loss() -> None:
@@ -154,17 +172,17 @@ def test_nothing_is_merged_at_a_loss() -> None:
     rng = np.random.default_rng(0)
     tasks = [conv(rng, "a", 17), conv(rng, "b", 19)]
     odd = replace(Z2, array=Z2.array._replace(outputs=20), memory_port=None)  # by the drain, not by the port after it
-    assert not merge_parallel(tasks, {}, shapes(tasks, (1, 5, 60, 70)), odd).shapes
+    assert not merged(tasks, {}, shapes(tasks, (1, 5, 60, 70)), odd).shapes
     small = (1, 5, 1, 2)  # a Task less is worth more than so small a block
-    assert merge_parallel(tasks, {}, shapes(tasks, small), odd).shapes
+    assert merged(tasks, {}, shapes(tasks, small), odd).shapes
 
 
 def test_the_overlays_channels_are_enough_or_tasks_stay() -> None:
     rng = np.random.default_rng(0)
     tasks = [conv(rng, "a", 8), conv(rng, "b", 8)]
     narrow = limited(Z2, "conv", channels_max=15)
-    assert not merge_parallel(tasks, {}, shapes(tasks), narrow).shapes
-    assert not merge_parallel(tasks, {}, {**shapes(tasks), "a & b": SHAPE}, Z2).shapes  # a blob of that name
+    assert not merged(tasks, {}, shapes(tasks), narrow).shapes
+    assert not merged(tasks, {}, {**shapes(tasks), "a & b": SHAPE}, Z2).shapes  # a blob of that name
     assert merge(*tasks).shapes
 
 
@@ -186,8 +204,8 @@ HEADS = f"""
 DATA = np.random.default_rng(0).uniform(-2, 2, (2, 3, 5, 7)).astype(np.float32)
 
 
-def apart(tasks: Iterable[Task], *_: Any) -> Merged:
-    return Merged(list(tasks), {}, {})
+def apart(tasks: Sequence[Task], *_: Any) -> Sequence[Task]:
+    return tasks
 
 
 def tasks_of(net: chai.Net) -> list[Task]:
