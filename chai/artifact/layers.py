@@ -47,21 +47,17 @@ def layers(
         if not written.issuperset(entry["bottoms"]) or not written.isdisjoint(entry["tops"]):
             raise file.error(f"layer {name!r} reads a blob that no layer has written, or writes one twice")
         written.update(entry["tops"])
-        layers[name] = _layer(file, name, entry, shapes, custom, whole)
-        layers[name].origin = tuple(entry["origin"])
+        layer = layers[name] = _layer(file, name, entry, custom)
+        if not layer.on_device:
+            layer.whole_windows = whole
+            _check_layer(layer, shapes)
+        layer.origin = tuple(entry["origin"])
     if any(blob not in shapes for blob in inputs):
         raise file.error("header: the shape of an input is missing")
     return layers
 
 
-def _layer(
-    file: Artifact,
-    name: str,
-    entry: dict[str, Any],
-    shapes: Mapping[str, Shape],
-    custom: Callable[[], Registry],
-    whole: bool,
-) -> Layer:
+def _layer(file: Artifact, name: str, entry: dict[str, Any], custom: Callable[[], Registry]) -> Layer:
     bottoms, tops = tuple(entry["bottoms"]), tuple(entry["tops"])
     layer: Layer
     if "reason" not in entry:
@@ -78,7 +74,6 @@ def _layer(
             raise file.error(f"{where}: this chai does not know the type", hint="update chai")
         params: Any = file.restore(cls.Params, entry.get("params", {}), where)
         layer = cls(name, bottoms, tops, params, type=entry["type"])
-        layer.whole_windows = whole
     layer.blobs = blobs
     if "precision" in entry:
         from ..tasks.precision import Precision  # which few layers of the host have
@@ -87,7 +82,6 @@ def _layer(
     for relu in ("slope", "ceiling"):
         if relu in entry:
             setattr(layer, relu, file.restore(float, entry[relu], f"{where}: {relu}"))
-    _check_layer(layer, shapes)
     return layer
 
 

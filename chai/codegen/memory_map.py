@@ -54,6 +54,8 @@ FIXED, INPUT, OUTPUT, BOTH, WORK, MARKS, PROGRAM = range(1, 8)
 REGIONS = "", "constants", "inputs", "outputs", "inputs and outputs", "blobs between Tasks", "marks", "program"
 WRITTEN, READ = (INPUT, BOTH), (OUTPUT, BOTH)  # by the host
 EXCHANGED = INPUT, OUTPUT, BOTH  # which each set has for itself
+# by whether the host writes it, and whether it reads it
+_REGION = {(True, True): BOTH, (True, False): INPUT, (False, True): OUTPUT, (False, False): WORK}
 
 
 def split(address: int) -> tuple[int, int]:
@@ -233,7 +235,8 @@ def regions(
     blobs.update(dict.fromkeys(_in_common(blobs, shapes, views)))
     wholes = {blob: outermost(blob, views, blobs) for blob in blobs}
     inputs = _outer(reads, wholes, shapes)
-    regions = _regions(wholes, inputs, writes)
+    written, read = ({wholes[blob].base for blob in some} for some in (inputs, writes))
+    regions = {whole: _REGION[whole in written, whole in read] for whole, _ in wholes.values()}
     lengths = {blob: blob_bytes(shapes[blob], layout) for blob in blobs}
     room = {blob: spaced(length) for blob, length in lengths.items()}
     if offsets is None:
@@ -272,13 +275,6 @@ def _in_common(blobs: Collection[str], shapes: Mapping[str, Shape], views: Mappi
             parts.setdefault(whole, []).append((first, first + shapes[blob][1]))
     runs = {whole: sorted(spans) for whole, spans in parts.items()}
     return [whole for whole, spans in runs.items() if any(b[0] < a[1] for a, b in pairwise(spans))]
-
-
-def _regions(wholes: Mapping[str, View], inputs: Iterable[str], writes: Iterable[str]) -> dict[str, int]:
-    """Return the region of each blob that is not a view."""
-    written, read = ({wholes[blob][0] for blob in blobs} for blobs in (inputs, writes))
-    kinds = {(True, True): BOTH, (True, False): INPUT, (False, True): OUTPUT, (False, False): WORK}
-    return {whole: kinds[whole in written, whole in read] for whole, _ in wholes.values()}
 
 
 def _shared(regions: Mapping[str, int], lengths: Mapping[str, int], moves: Moves, apart: int) -> dict[str, int]:
