@@ -67,31 +67,12 @@ def best_arrangement(work: Work) -> Arrangement:
         best = min(tried, key=lambda arrangement: arrangement.cost)
         for done, part in enumerate(parts, len(starts)):
             tell(done, steps)
-            best = _improved(arranger, best, part, [way[part] for way in ways])
+            best = arranger.improved(best, part, [way[part] for way in ways])
         lengths = [sum(arranger.cuts.effort(piece).cycles for piece in pieces) for pieces in best.way]
         longest = sorted(range(len(tasks)), key=lambda i: -lengths[i])[:alone]
         for done, i in enumerate(sorted(longest), len(starts) + len(parts)):
             tell(done, steps)
-            best = _improved(arranger, best, slice(i, i + 1), arranger.cuts.bands_of(best.way[i]), tries=2)
-    return best
-
-
-def _improved(
-    arranger: Arranger, best: Arrangement, part: slice, options: Iterable[Way], tries: int = 1
-) -> Arrangement:
-    """Return the arrangement with the Tasks of a part cut as another of the options, if that costs less.
-
-    It looks at options with more pieces, then at those with fewer, until so many one after the other do not cost less.
-    """
-    options = sorted(dict.fromkeys((best.way[part], *options)), key=lambda cut: sum(map(len, cut)))
-    for step in (1, -1):
-        at, left = options.index(best.way[part]) + step, tries
-        while left and 0 <= at < len(options):
-            mixed = (*best.way[: part.start], *options[at], *best.way[part.stop :])
-            arrangement = arranger.arrangement(mixed, best.by_paths)
-            at, left = at + step, left - 1
-            if arrangement.cost < best.cost:
-                best, left = arrangement, tries
+            best = arranger.improved(best, slice(i, i + 1), arranger.cuts.bands_of(best.way[i]), tries=2)
     return best
 
 
@@ -116,6 +97,22 @@ class Arranger:
         ordered = sharing(self._work.overlay, self._work.tasks, [pieces[i] for i in order])
         efforts = [self.cuts.effort(piece) for piece in ordered]
         return Arrangement(way, by_paths, ordered, efforts, makespan(efforts, after, first_cycle(self._work.overlay)))
+
+    def improved(self, best: Arrangement, part: slice, options: Iterable[Way], tries: int = 1) -> Arrangement:
+        """Return the arrangement with the Tasks of a part cut as another of the options, if that costs less.
+
+        It looks at options with more pieces, then at those with fewer, until so many one after the other do not cost less.
+        """
+        options = sorted(dict.fromkeys((best.way[part], *options)), key=lambda cut: sum(map(len, cut)))
+        for step in (1, -1):
+            at, left = options.index(best.way[part]) + step, tries
+            while left and 0 <= at < len(options):
+                mixed = (*best.way[: part.start], *options[at], *best.way[part.stop :])
+                arrangement = self.arrangement(mixed, best.by_paths)
+                at, left = at + step, left - 1
+                if arrangement.cost < best.cost:
+                    best, left = arrangement, tries
+        return best
 
     def _predecessors(self, pieces: Sequence[Piece]) -> list[set[int]]:
         """Return for each piece those before it that write what it reads. No part of a blob is written twice, but for strips."""
