@@ -115,10 +115,6 @@ def fields_of(task: Task, memory: Operands, where: int, place: Mapping[str, int]
         own = {**own, "lookup": 1, "table": own.get("table") or where}
     if reason := task.excluded(overlay, memory.shapes):
         raise DeviceError(reason)
-    for blob in (*task.inputs, task.output):
-        first = memory.address[blob].first_channel
-        if first % limits.channel_step:
-            raise DeviceError(f"blob {blob!r} begins at channel {first}, not at a multiple of {limits.channel_step}")
     if own["shift"] > overlay.requant.shift_max:
         raise DeviceError(f"shift: {own['shift']}, expected at most {overlay.requant.shift_max}")
     return {**overlay.descriptor.zeros, **place, "opcode": limits.opcode, **_known(own, overlay)}

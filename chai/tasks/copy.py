@@ -85,12 +85,6 @@ class Copy(Task):
             return limits
         return replace(limits, fold=False)  # words of several planes come at once
 
-    def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
-        limits = self.limits(overlay)
-        if limits is not None and self.first % limits.channel_step:
-            return f"it writes from channel {self.first}, not from a multiple of {limits.channel_step}"
-        return super().excluded(overlay, shapes)
-
     def in_bands(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> bool:
         return self.fold is None
 

@@ -104,9 +104,6 @@ class Eltwise(Task):
         return self.operation != "MAX"  # the codes of both inputs would be looked up before the larger is chosen
 
     def excluded(self, overlay: Overlay, shapes: Mapping[str, Shape]) -> str | None:
-        limits = overlay.limits(self.kind, EltwiseLimits)
-        if limits is not None and len(self.inputs) > limits.inputs:
-            return f"{len(self.inputs)} inputs; the overlay adds {limits.inputs}"
         if self.operation != "SUM" and self.negative is not None:
             return f"a leaky {self.operation}"
         if self.lookup is not None and not self.looks_up:
