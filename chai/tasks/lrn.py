@@ -112,32 +112,26 @@ class LRNTask(Task):
         r = self.requantization
         if r.negative is not None or not same_multipliers(r.multiplier, np.array(1)):
             raise DeviceError("table: an LRN has no multiplier but its factors")
+        if self.local_size % 2 == 0:
+            raise DeviceError(f"kernel_h: {self.local_size} channels, expected an odd number")
+        ends = np.asarray(self.bases) + self.slopes
+        if ends.min(initial=0) < 0 or int(ends.max(initial=0)) >> FACTOR_BITS:
+            raise DeviceError(f"table: a factor beyond {FACTOR_BITS} bits at the end of a segment")
         source, target = self.views(memory)
         memory.check_output(self.output, memory.shape(self.inputs[0]))
         values = source.input() | target.output() | clamp(r) | zero_flag("input", self.zero)
         return values | {"kernel_h": self.local_size, "table": where}
 
     def constants(self, memory: Operands) -> Sequence[Piece]:
-        self._check()
         return (ByteSource(pack_rows(SEGMENT, {"base": self.bases, "slope": self.slopes})),)
-
-    def _check(self) -> None:
-        """Raise DeviceError for a window or factors that the unit does not have."""
-        if self.local_size % 2 == 0:
-            raise DeviceError(f"kernel_h: {self.local_size} channels, expected an odd number")
-        ends = np.asarray(self.bases) + self.slopes
-        if ends.min(initial=0) < 0 or int(ends.max(initial=0)) >> FACTOR_BITS:
-            raise DeviceError(f"table: a factor beyond {FACTOR_BITS} bits at the end of a segment")
 
     @classmethod
     def from_fields(cls, values: Mapping[str, int], memory: Operands, /, **common: Any) -> Self:
         data = memory.constants.read("table", values["table"], SEGMENTS * SEGMENT.bytes)
         columns = unpack_rows(SEGMENT, data.data)
-        r, zero = clamped(values, 1), zero_point(values, "input")
-        task = cls(**common, local_size=values["kernel_h"], bases=columns["base"], slopes=columns["slope"],
-                   requantization=r, zero=zero)  # fmt: skip
-        task._check()
-        return task
+        size, r, zero = values["kernel_h"], clamped(values, 1), zero_point(values, "input")
+        bases, slopes = columns["base"], columns["slope"]
+        return cls(**common, local_size=size, bases=bases, slopes=slopes, requantization=r, zero=zero)
 
     @classmethod
     def probes(cls, maker: Maker) -> Iterator[Probe]:

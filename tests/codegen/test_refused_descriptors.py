@@ -13,10 +13,11 @@ from chai.codegen.encoding import encode
 from chai.errors import DeviceError
 from chai.fixed import Requantization
 from chai.overlay.layout import Placed
-from chai.overlay.records import pack, unpack
+from chai.overlay.records import pack, pack_rows, unpack
 from chai.tasks.fields import Operands, TaskConstants
+from chai.tasks.lrn import FACTOR_BITS, SEGMENT
 from chai.tasks.window import Window
-from tests.codegen.cases import WHERE, Z2, Case, average, conv, copy, eltwise, encoded, filters
+from tests.codegen.cases import WHERE, Z2, Case, average, conv, copy, eltwise, encoded, filters, lrn
 from tests.codegen.equality import equal
 from tests.tasks.common import narrow
 
@@ -178,6 +179,25 @@ def test_a_bias_of_wide_sums_in_a_narrow_task() -> None:
     assert equal(case.decode(descriptor, constants), case.task)
     with pytest.raises(DeviceError, match="record 1 of the table: bias = 16777216 is outside"):
         case.decode(narrow, constants)
+
+
+def test_windows_and_factors_that_no_lrn_has() -> None:
+    """Neither written nor read."""
+    case = lrn()
+    descriptor, constants = case.encode()
+    even = pack(Z2.descriptor, {**unpack(Z2.descriptor, descriptor), "kernel_h": 4})
+    steep = np.full_like(case.task.bases, (1 << FACTOR_BITS) - 1), np.ones_like(case.task.slopes)
+    beyond = pack_rows(SEGMENT, dict(zip(("base", "slope"), steep)))
+    window, factor = "kernel_h: 4 channels, expected an odd number", "a factor beyond 18 bits at the end of a segment"
+    for refused, message in (
+        (lambda: lrn(local_size=4).encode(), window),
+        (lambda: case.decode(even, constants), window),
+        (lambda: lrn(bases=steep[0], slopes=steep[1]).encode(), factor),
+        (lambda: case.decode(descriptor, beyond), factor),
+    ):
+        with pytest.raises(DeviceError, match=r"task .*\(lrn\): ") as error:
+            refused()
+        assert message in error.value.message
 
 
 def test_an_overlay_without_wide_sums(tmp_path: Path) -> None:
