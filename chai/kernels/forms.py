@@ -7,7 +7,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any
 
 from ..tasks import Task
-from ..tasks.fields import same_multipliers
+from ..tasks.fields import only_shifts
 from ..tasks.window import POINT
 from ..util.lazy_numpy import np
 from .native.table import Form, Kind, fits
@@ -60,9 +60,7 @@ def _copy(task: Copy) -> Form | None:
 def _eltwise(task: Eltwise) -> Form | None:
     """Return None for more than two inputs."""
     r, every = task.requantization, (*task.factors, *(task.negative or ()))
-    if len(task.factors) > 2 or max(map(abs, every)) >= 1 << 17 or not fits(r):
-        return None
-    if r.negative is not None or not same_multipliers(r.multiplier, np.array(1)):
+    if len(task.factors) > 2 or max(map(abs, every)) >= 1 << 17 or not (fits(r) and only_shifts(r)):
         return None
     factors = task.factors if len(task.factors) == 2 else (*task.factors, 0)
     kind = {"SUM": Kind.SUM, "PROD": Kind.TIMES_CODES, "MAX": Kind.GREATER_CODES}[task.operation]

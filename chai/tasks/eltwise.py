@@ -13,7 +13,7 @@ from ..fixed import Requantization, requantize
 from ..overlay import Overlay, TaskLimits
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import Operands, check_multipliers, clamp, clamped, same_multipliers, zero_flag, zero_point
+from .fields import Operands, check_multipliers, clamp, clamped, only_shifts, zero_flag, zero_point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -124,7 +124,7 @@ class Eltwise(Task):
         if len(self.inputs) != 2 or len(factors) != 2 or len(self.negative or factors) != 2:
             raise DeviceError(f"second: expected 2 inputs, each with a factor, found {len(self.inputs)}")
         r = self.requantization
-        if r.negative is not None or not same_multipliers(r.multiplier, np.array(1)):
+        if not only_shifts(r):
             raise DeviceError("factor: an eltwise has no multiplier after its sum")
         source, second, target = self.views(memory)
         shape = memory.shape(self.inputs[0])

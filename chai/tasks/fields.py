@@ -314,9 +314,6 @@ def from_table(values: Mapping[str, int], memory: Operands, shape: Shape) -> tup
     return columns["bias"], clamped(values, above.reshape(shape), below)
 
 
-def same_multipliers(a: Array | None, b: Array | None) -> bool:
-    """Return whether multipliers are equal; a single number equals an array filled with it."""
-    if a is None or b is None:
-        return a is b
-    a, b = np.asarray(a), np.asarray(b)
-    return (a.shape == b.shape or 1 in (a.size, b.size)) and bool((a == b).all())
+def only_shifts(r: Requantization) -> bool:
+    """Return whether a requantisation has no multiplier but 1."""
+    return r.negative is None and bool((np.asarray(r.multiplier) == 1).all())

@@ -20,7 +20,7 @@ from ..overlay.sections import BitField, Record
 from ..overlay.weights import ByteSource, Piece
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import Operands, clamp, clamped, same_multipliers, zero_flag, zero_point
+from .fields import Operands, clamp, clamped, only_shifts, zero_flag, zero_point
 from .unsupported import Unsupported
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class LRNTask(Task):
 
     def fields(self, memory: Operands, where: int) -> dict[str, int]:
         r = self.requantization
-        if r.negative is not None or not same_multipliers(r.multiplier, np.array(1)):
+        if not only_shifts(r):
             raise DeviceError("table: an LRN has no multiplier but its factors")
         if self.local_size % 2 == 0:
             raise DeviceError(f"kernel_h: {self.local_size} channels, expected an odd number")

@@ -11,9 +11,17 @@ from chai.codegen.encoding import NOTES
 from chai.fixed import Requantization
 from chai.tasks import Task
 from chai.tasks.copy import Copy
-from chai.tasks.fields import as_it_is, same_multipliers
+from chai.tasks.fields import as_it_is
 from chai.tasks.pool import Pool
 from chai.tasks.upsample import UpsampleTask
+
+
+def same_multipliers(a: Any, b: Any) -> bool:
+    """Whether multipliers are equal; a single number equals an array filled with it."""
+    if a is None or b is None:
+        return a is b
+    a, b = np.asarray(a), np.asarray(b)
+    return (a.shape == b.shape or 1 in (a.size, b.size)) and bool((a == b).all())
 
 
 def same(a: Any, b: Any) -> bool:
