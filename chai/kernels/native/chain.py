@@ -50,7 +50,7 @@ class _Step(NamedTuple):
     """
 
     task: int
-    single: Operation | None
+    operation: Operation
     source: str
     target: str
     offset: int = 0
@@ -130,15 +130,14 @@ class NativeChain:
             if native.program is not None:
                 yield from self._of_program(native.program, task, (*reads, *link.writes))
             elif native.single is not None:
-                (first, *second), others = reads, [*native.parameters]
-                note = NOTE * self._noted
-                if native.single.operation.kind in PACKS:
-                    yield _Step(task, native.single.operation, first, link.writes[0], others=(NOTES,), second=note)
+                (first, *second), operation, note = reads, native.single.operation, NOTE * self._noted
+                if operation.kind in PACKS:
+                    yield _Step(task, operation, first, link.writes[0], others=(NOTES,), second=note)
                 elif link.writes:
-                    yield _Step(task, native.single.operation, first, link.writes[0], others=(*second, *others))
+                    yield _Step(task, operation, first, link.writes[0], others=(*second, *native.parameters))
                 else:
-                    yield _Step(task, native.single.operation, first, NOTES, note)
-                self._noted += native.single.operation.kind in PACKS or not link.writes
+                    yield _Step(task, operation, first, NOTES, note)
+                self._noted += operation.kind in PACKS or not link.writes
             elif native.parts:
                 yield from self._joining(task, reads, link.writes[0], native.parts, computed)
 
@@ -152,7 +151,7 @@ class NativeChain:
             if inside and self._divides(blob, parts):
                 self._parts[blob] = whole, offset, parts
             else:
-                yield _Step(task, None, blob, whole, offset, parts)
+                yield _Step(task, self._copy(blob, whole, parts), blob, whole, offset, parts)
             offset += self._bytes(blob) // parts
 
     def _of_program(self, program: NativeProgram, task: int, blobs: Sequence[str]) -> Iterator[_Step]:
@@ -214,12 +213,9 @@ class NativeChain:
 
     def _operation(self, step: _Step, offsets: Mapping[str, int]) -> Operation:
         source, target = self._place(step.source), self._place(step.target)
-        if step.single is None:
-            operation = self._copy(step, source.stride, target.stride)
-        else:
-            operation = Operation.from_buffer_copy(step.single)
-            operation.input_image = source.stride or operation.input_image
-            operation.output_image = target.stride or operation.output_image
+        operation = Operation.from_buffer_copy(step.operation)
+        operation.input_image = source.stride or operation.input_image
+        operation.output_image = target.stride or operation.output_image
         operation.task = step.task
         operation.input_buffer = self._numbers.get(source.whole, ARENA)
         operation.output_buffer = self._numbers.get(target.whole, ARENA)
@@ -240,14 +236,14 @@ class NativeChain:
         self._parameters.setdefault(id(other), other)
         return first + [*self._parameters].index(id(other))
 
-    def _copy(self, step: _Step, source: int, target: int) -> Operation:
-        """Return the operation that copies the parts of a blob; they are so many bytes apart, 0 if they are contiguous."""
-        size, whole = self._bytes(step.source) // step.parts, self._bytes(step.target) // step.parts
+    def _copy(self, blob: str, whole: str, parts: int) -> Operation:
+        """Return the operation that copies the parts of a blob into those of the whole."""
+        size = self._bytes(blob) // parts
         rows = gcd(size, ROWS)
-        shape = step.parts, size // rows, rows, 1
-        inside = 1, size // rows, size // rows
-        read, written = (0, 0, source or size, *inside), (0, 0, target or whole, *inside)
-        return Form(Kind.COPY).operation(shape, shape, [read], written)
+        shape, inside = (parts, size // rows, rows, 1), (1, size // rows, size // rows)
+        return Form(Kind.COPY).operation(
+            shape, shape, [(0, 0, size, *inside)], (0, 0, self._bytes(whole) // parts, *inside)
+        )
 
     def _extents(self) -> ctypes.Array[Extent]:
         pairs = [(self.size, self.size), *((self._bytes(blob), 0) for blob in self.reads)]
