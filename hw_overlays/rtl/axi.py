@@ -14,7 +14,7 @@ from amaranth.lib.wiring import Component, In, Out, Signature, connect, flipped
 from chai.overlay import sections
 
 from .beats import WORD, Aligned, place
-from .ports import BEAT, TAG, ReadPort, WritePort
+from .ports import BEAT, TAG, ReadPort, WritePort, log2
 from .streams import Queue, counted, difference, later, register
 
 BURST = 16  # beats at most, for AXI3
@@ -52,11 +52,6 @@ class AxiWrite(Signature):
                 "bresp": In(2), "bid": In(1), "bvalid": In(1), "bready": Out(1),
             }
         )  # fmt: skip
-
-
-def log2(power: int) -> int:
-    """Return the logarithm of a power of two."""
-    return power.bit_length() - 1
 
 
 def burst_layout(bits: int, burst: int, words: int) -> data.StructLayout:

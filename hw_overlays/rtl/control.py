@@ -5,11 +5,12 @@ from amaranth.lib import data, stream
 from amaranth.lib.wiring import Component, In, Out, connect, flipped
 
 from chai.overlay import Overlay
+from chai.overlay.sections import MEMORY_PORTS
 
 from .descriptor import descriptor
 from .fetch import AHEAD, ENGINES, Fetch
-from .ports import PORTS, TAG, ReadPort, Stall, address_bits
-from .registers import AxiLite, Registers, address_bits as register_bits
+from .ports import TAG, ReadPort, Stall
+from .registers import AxiLite, Registers, register_bits
 from .resets import DRAIN, LEVELS, with_reset
 from .streams import Queue, later, register
 from .watch import Watch
@@ -38,14 +39,14 @@ class Control(Component):
         members: dict[str, object] = {
             "bus": In(AxiLite(register_bits(overlay))),
             "interrupt": Out(1),
-            "memory": Out(ReadPort(address_bits(overlay))),
+            "memory": Out(ReadPort(overlay.address_bits)),
             "read_failed": In(reads),
             "read_tags": In(data.ArrayLayout(TAG, reads)),
             "write_failed": In(writes),
             "write_tags": In(data.ArrayLayout(TAG, writes)),
             "moves": In(1),
             "stop": Out(1),
-            "idle": In(PORTS),
+            "idle": In(len(MEMORY_PORTS)),
             "clear": Out(1),
             "clear_memory": Out(1),
             "mac": In(1),
@@ -142,7 +143,7 @@ class Control(Component):
                 with m.If(idle.all() & settled):
                     go("CLEAR", 2 * LEVELS)
                 with m.Elif(watch.stuck):
-                    for port in reversed(range(PORTS)):
+                    for port in reversed(range(len(MEMORY_PORTS))):
                         with m.If(~idle[port]):
                             m.d.sync += cause.eq(causes(f"memory port m{port} does not answer"))
                     m.d.comb += told["error"].eq(1)

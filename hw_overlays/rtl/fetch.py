@@ -11,7 +11,7 @@ from chai.overlay import Overlay
 from chai.tasks.eltwise import OPERATIONS
 
 from .descriptor import descriptor
-from .ports import BEAT, ReadPort, address_bits
+from .ports import BEAT, ReadPort
 from .streams import Queue, later, register
 
 SETTLE = 6  # cycles from the last word of a descriptor until it is checked
@@ -46,9 +46,9 @@ class Fetch(Component):
         layout = descriptor(overlay)
         super().__init__(
             {
-                "memory": Out(ReadPort(address_bits(overlay))),
+                "memory": Out(ReadPort(overlay.address_bits)),
                 "start": In(1),
-                "address": In(address_bits(overlay)),
+                "address": In(overlay.address_bits),
                 "count": In(32),
                 "fetched": Out(32),
                 "error": Out(1),

@@ -15,7 +15,6 @@ from .descriptor import descriptor
 
 BEAT = 8  # bytes of a word, and of a beat of a port that is one word wide
 BEATS_BITS = 16  # of the length of a request
-PORTS = 4  # memory ports: m0 to m3
 TAG = 16  # bits of a descriptor's tag
 CONSTANTS = "constants", "constants_too", "constants_three"  # of the array engine
 INPUTS = "input", "input_too"  # of the window engine
@@ -32,9 +31,11 @@ class Stall(enum.Enum, shape=3):
     OUTPUT = 5
 
 
-def address_bits(overlay: Overlay) -> int:
-    """Return the bits of an address in DDR."""
-    return overlay.address_bits
+def log2(number: int) -> int:
+    """Return the exponent of a power of two. Raises ValueError for other numbers."""
+    if number < 1 or number & (number - 1):
+        raise ValueError(f"{number} is no power of two")
+    return number.bit_length() - 1
 
 
 def result_words(overlay: Overlay) -> int:
@@ -111,7 +112,7 @@ def array_ports(overlay: Overlay) -> dict[str, object]:
     ``output``     writes results (port 0)
     ``output_too`` writes every other plane of those that leave it together (port 2); only there if ``ports`` says so
     """
-    bits, words = address_bits(overlay), overlay.ports.words
+    bits, words = overlay.address_bits, overlay.ports.words
     planes = overlay.array.inputs // overlay.layout.channels_per_word
     odd = {"odd": Out(ReadPort(bits, words))} if planes > 1 else {}
     write = WritePort(bits, result_words(overlay))
@@ -128,6 +129,6 @@ def window_ports(overlay: Overlay) -> dict[str, object]:
 
     ``INPUTS``  read blobs and tables (port 3), and second inputs (port 2) if ``ports`` says so; ``output`` writes (port 3)
     """
-    bits = address_bits(overlay)
+    bits = overlay.address_bits
     inputs = {name: Out(ReadPort(bits, overlay.ports.words)) for name in INPUTS[: overlay.ports.window]}
     return engine_ports(overlay) | {**inputs, "output": Out(WritePort(bits))}

@@ -24,7 +24,7 @@ class AxiLite(Signature):
         )  # fmt: skip
 
 
-def address_bits(overlay: Overlay) -> int:
+def register_bits(overlay: Overlay) -> int:
     """Return the bits of an address in the window of registers."""
     return (overlay.registers.window - 1).bit_length()
 
@@ -40,7 +40,7 @@ class Registers(Component):
 
     def __init__(self, overlay: Overlay) -> None:
         self.registers = overlay.registers
-        members: dict[str, object] = {"bus": In(AxiLite(address_bits(overlay)))}
+        members: dict[str, object] = {"bus": In(AxiLite(register_bits(overlay)))}
         for row in self.registers.list:
             name = row.name
             if row.value is not None:

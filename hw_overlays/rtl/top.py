@@ -9,8 +9,8 @@ from chai.overlay.sections import MEMORY_PORTS
 from .axi import AxiRead, AxiReader, AxiWrite, AxiWriter
 from .control import Control
 from .fetch import ENGINES
-from .ports import Stall, address_bits
-from .registers import AxiLite, address_bits as register_bits
+from .ports import Stall
+from .registers import AxiLite, register_bits
 from .resets import with_reset
 from .streams import Slice, later
 
@@ -30,7 +30,7 @@ class Accelerator(Component):
     def __init__(self, overlay: Overlay, array: Component, window: Component) -> None:
         self.overlay = overlay
         self.engines = {"array": array, "window": window}
-        bits, beats = address_bits(overlay), (overlay.burst_beats, overlay.ports.words)
+        bits, beats = overlay.address_bits, (overlay.burst_beats, overlay.ports.words)
         members: dict[str, object] = {"bus": In(AxiLite(register_bits(overlay))), "interrupt": Out(1)}
         members |= {f"{port}_read": Out(AxiRead(bits, *beats)) for port in MEMORY_PORTS}
         members |= {f"{port}_write": Out(AxiWrite(bits, *beats)) for port in overlay.written_ports}
@@ -40,7 +40,7 @@ class Accelerator(Component):
 
     def elaborate(self, platform: object) -> Module:
         m = Module()
-        bits, beats = address_bits(self.overlay), (self.overlay.burst_beats, self.overlay.ports.words)
+        bits, beats = self.overlay.address_bits, (self.overlay.burst_beats, self.overlay.ports.words)
         m.submodules.control = control = Control(self.overlay, len(MEMORY_PORTS), len(self.overlay.written_ports))
         connect(m, flipped(self.bus), control.bus)
         m.d.comb += self.interrupt.eq(control.interrupt)

@@ -16,10 +16,10 @@ from chai.util.rounding import ceil_div
 from ..beats import WORD
 from ..descriptor import table_fields, table_record
 from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES
-from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
+from ..ports import BEAT, BEATS_BITS, ReadPort, log2
 from ..requantise import LATENCY
 from ..streams import Queue, counted, later, ram_style, register
-from .plan import log2, plan
+from .plan import plan
 
 TABLES = 4  # blocks whose tables are there or on the way
 REQUESTS = 16  # on the way
@@ -126,7 +126,7 @@ class Constants(wiring.Component):
                 "table": In(range(TABLES)),
                 "plane": In(range(array.outputs // self.lanes)),
                 "records": Out(data.ArrayLayout(self.record, self.lanes)),
-                **{name: Out(ReadPort(address_bits(overlay), self.words)) for name in self.sides},
+                **{name: Out(ReadPort(overlay.address_bits, self.words)) for name in self.sides},
             }
         )
 

@@ -12,12 +12,12 @@ from chai.overlay import Overlay
 
 from ..descriptor import table_fields
 from ..lookup import ENTRIES
-from ..ports import WritePort, address_bits, result_words
+from ..ports import WritePort, log2, result_words
 from ..requantise import LATENCY, Requantise
 from ..streams import Queue, difference, later, register
 from .constants import COUNT, TABLES
 from .jobs import job
-from .plan import log2, plan
+from .plan import plan
 from .pooling import Maxima, Sweep, alone, columns_of
 from .writer import OUTPUTS, Writer, planes_of
 
@@ -50,7 +50,7 @@ class Drain(wiring.Component):
             )
         depth = overlay.buffers.accumulators.depth
         self.parts = array.outputs // self.lanes
-        memory = Out(WritePort(address_bits(overlay), result_words(overlay)))
+        memory = Out(WritePort(overlay.address_bits, result_words(overlay)))
         self.requantise = Requantise(overlay, self.lanes, overlay.array_bits)
         self.pools = columns_of(overlay) > 0
         sums = self.requantise.sums.shape()

@@ -9,11 +9,11 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
-from ..ports import BEAT, address_bits
+from ..ports import BEAT, log2
 from ..streams import later, product, register
 from .constants import block_size
 from .loader import CHUNKS, clamped, distance
-from .plan import SIDE, WORDS, log2, plan
+from .plan import SIDE, WORDS, plan
 
 SETTLE = 5  # cycles from a step until what follows from it is in registers
 ACTS = ("next_tile", "next_image", "first_image", "same_image", "first_block", "next_block")
@@ -53,7 +53,7 @@ def job(overlay: Overlay) -> data.StructLayout:
             "pixels": size,
             "chunk": CHUNKS,
             "segment": 13,
-            "output": address_bits(overlay),
+            "output": overlay.address_bits,
             "channels": range(overlay.array.outputs + 1),
             "last": 1,
             "free": 1,
@@ -132,7 +132,7 @@ class Jobs(wiring.Component):
 
     def _position(self) -> SimpleNamespace:
         """Return the registers of the place in the loops: image, tile (row and column), block of outputs."""
-        bits, depth = address_bits(self.overlay), self.overlay.buffers.input.depth
+        bits, depth = self.overlay.address_bits, self.overlay.buffers.input.depth
         position = data.StructLayout({"ring": range(depth), "chunk": CHUNKS, "output": bits})
         shapes = {
             **dict.fromkeys(("images", "tops", "columns"), 16),  # left, this one included
@@ -152,7 +152,7 @@ class Jobs(wiring.Component):
     def _follow(self, m: Module, at: SimpleNamespace) -> tuple[SimpleNamespace, data.View]:
         """Return what is the last of its kind and where the next begins, and the job; ``SETTLE`` cycles after a step."""
         plan, job = self.plan, Signal(self.layout)
-        array, depth, bits = self.overlay.array, self.overlay.buffers.input.depth, address_bits(self.overlay)
+        array, depth, bits = self.overlay.array, self.overlay.buffers.input.depth, self.overlay.address_bits
         step = log2(self.overlay.layout.channels_per_word)
 
         def kept(name: str, value: Value, width: int | None = None) -> Signal:

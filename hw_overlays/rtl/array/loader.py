@@ -13,9 +13,9 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 
 from ..beats import WORD
-from ..ports import BEAT, BEATS_BITS, ReadPort, address_bits
+from ..ports import BEAT, BEATS_BITS, ReadPort, log2
 from ..streams import Queue, counted_pairs, later, ram_style, register
-from .plan import WORDS, log2, plan
+from .plan import WORDS, plan
 
 CHUNKS = 16  # bits of a count of chunks, which runs over all Tasks
 LEVEL = WORDS + 2  # bits of the words in the ring, rows that are skipped included
@@ -63,7 +63,7 @@ class Loader(wiring.Component):
                 "segments": Out(13),
                 "address": In(data.ArrayLayout(range(self.depth), lanes)),
                 "data": Out(data.ArrayLayout(WORD, lanes)),
-                "memory": Out(ReadPort(address_bits(overlay), self.words)),
+                "memory": Out(ReadPort(overlay.address_bits, self.words)),
             }
         )
 

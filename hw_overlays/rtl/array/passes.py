@@ -7,11 +7,12 @@ from amaranth.lib.wiring import In, Out
 
 from chai.overlay import Overlay
 
+from ..ports import log2
 from ..streams import later, product, register
 from .constants import COUNT
 from .jobs import job
 from .loader import CHUNKS
-from .plan import SIDE, WORDS, log2, plan
+from .plan import SIDE, WORDS, plan
 
 SETTLE = 4  # cycles from a new job, or a step, until what follows from it is in registers
 PREPARE = 7  # cycles before the first pixel of a pass in which it is offered

@@ -16,6 +16,7 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 
 from ..descriptor import descriptor
+from ..ports import log2
 from ..requantise import RULE
 from ..streams import later, levels, product, register
 
@@ -214,10 +215,3 @@ def divide(m: Module, quotient: Signal, rest: Signal, divisor: Value) -> None:
     less = Signal(signed(len(rest) + 1), name=f"{quotient.name}_less")
     m.d.comb += [tried.eq((rest << 1) | quotient[-1]), less.eq(tried - divisor)]
     m.d.sync += [rest.eq(Mux(less < 0, tried, less)), quotient.eq((quotient << 1) | (less >= 0))]
-
-
-def log2(number: int) -> int:
-    """Return the exponent of a power of two. Raises ValueError for other numbers."""
-    if number < 1 or number & (number - 1):
-        raise ValueError(f"{number} is no power of two")
-    return number.bit_length() - 1

@@ -17,10 +17,10 @@ from chai.overlay import Overlay
 from chai.tasks.conv import Conv
 from chai.tasks.pooling import GAP
 
-from ..ports import address_bits
+from ..ports import log2
 from ..streams import later, register
 from .jobs import job
-from .plan import log2, plan
+from .plan import plan
 from .writer import planes_of, run_of
 
 SIDE = 3  # bits of sizes of a window
@@ -61,7 +61,7 @@ class Sweep(wiring.Component):
     """
 
     def __init__(self, overlay: Overlay) -> None:
-        self.overlay, self.bits, self.planes = overlay, address_bits(overlay), overlay.planes_at_once
+        self.overlay, self.bits, self.planes = overlay, overlay.address_bits, overlay.planes_at_once
         run = run_of(overlay)
         super().__init__(
             {

@@ -11,9 +11,8 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 
 from ..beats import WORD
-from ..ports import BEAT, BEATS_BITS, WritePort, address_bits
+from ..ports import BEAT, BEATS_BITS, WritePort, log2
 from ..streams import Queue, counted, later, register
-from .plan import log2
 
 BURST = 16  # beats of a plane that are asked for at a time
 QUEUE = 64  # beats of a plane that wait
@@ -31,7 +30,7 @@ def planes_of(overlay: Overlay, channels: Value) -> Value:
 
 def run_of(overlay: Overlay) -> data.StructLayout:
     """Return the layout of a run: a WritePort's, or that of ``planes`` planes, ``pitch`` bytes apart."""
-    plain, planes = WritePort(address_bits(overlay)).request, overlay.planes_at_once
+    plain, planes = WritePort(overlay.address_bits).request, overlay.planes_at_once
     return plain if planes == 1 else data.StructLayout({**plain.members, "pitch": 32, "planes": range(planes + 1)})
 
 
@@ -46,7 +45,7 @@ class PortWriter(wiring.Component):
     """
 
     def __init__(self, overlay: Overlay, number: int) -> None:
-        self.bits, self.words = address_bits(overlay), overlay.ports.words
+        self.bits, self.words = overlay.address_bits, overlay.ports.words
         self.number, self.step = number, overlay.ports.outputs
         self.planes = overlay.planes_at_once // self.step
         super().__init__(

@@ -13,7 +13,7 @@ from chai.tasks.lrn import SEGMENT, SEGMENTS
 
 from ..descriptor import descriptor
 from ..lookup import BEATS as LOOKUP_BEATS, ENTRIES, has_lookups
-from ..ports import BEAT, INPUTS, ReadPort, address_bits
+from ..ports import BEAT, INPUTS, ReadPort
 from ..streams import Queue, Slice, counted, later, ram_style, register
 from .side_by_side import Groups, PlaneRuns, Words, mask, one_by_one, quotient
 from .table import BEATS, RECORDS
@@ -68,7 +68,7 @@ class Fetch(wiring.Component):
     """
 
     def __init__(self, overlay: Overlay, opcodes: dict[str, int]) -> None:
-        self.overlay, self.bits = overlay, address_bits(overlay)
+        self.overlay, self.bits = overlay, overlay.address_bits
         self.looks, self.lookup_at = Signal(), Signal(self.bits)  # whether to ask for a table of codes, and where
         self.planes, self.words = overlay.window.planes, overlay.ports.words
         self.opcodes = opcodes

@@ -7,7 +7,7 @@ from amaranth.lib.wiring import In, Out
 from chai.overlay import Overlay
 
 from ..descriptor import descriptor
-from ..ports import WritePort, address_bits
+from ..ports import WritePort
 from ..streams import Queue, Slice, counted, later, register
 from .side_by_side import Groups, PlaneRuns, Queues, mask, one_by_one, plane_run
 from .walk import RUN, Walk, words_written
@@ -33,7 +33,7 @@ class Store(wiring.Component):
 
     def __init__(self, overlay: Overlay, opcodes: dict[str, int]) -> None:
         self.opcodes = opcodes
-        self.bits = address_bits(overlay)
+        self.bits = overlay.address_bits
         self.overlay, self.planes = overlay, overlay.window.planes
         self.lanes = overlay.layout.channels_per_word * self.planes
         super().__init__(
