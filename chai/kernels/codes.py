@@ -20,14 +20,13 @@ from ..tasks.window import POINT, Window
 from ..util.lazy_numpy import np
 from .native import library
 from .native.library import Library, pointer
-from .native.single import Single, single
+from .native.single import KEPT, Single, single
 from .native.table import SIZE, Form, Kind
 
 if TYPE_CHECKING:
     from ..tasks.unfold import Unfold
 
 BLOCK = 1 << 15  # elements; their float64 take 256 KiB
-KEPT = 1024  # operations in C: more than the conversions of a large network
 RATE = 5  # elements that C converts in a nanosecond, roughly
 Scale = tuple[float, int, int, int]  # step, zero point, smallest and largest code
 

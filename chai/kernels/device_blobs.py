@@ -1,8 +1,8 @@
 """Conversions between arrays of the host and codes in a device's memory, in the layout that the device reads.
 
-Each is one pass in C. Without a library, and for arrays that are not contiguous, it is what it is defined as: a conversion of
-``kernels.codes``, and ``DeviceBlob.store`` or ``fetch``. An operation in C is prepared once for shapes,
-layout and format; the address of the memory may be another in each call.
+Each is one pass in C, before or after a copy of codes that are not contiguous. Without a library it is what it is defined as: a
+conversion of ``kernels.codes``, and ``DeviceBlob.store`` or ``fetch``. An operation in C is prepared once for shapes, layout and
+format; the address of the memory may be another in each call.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from ..util.lazy_numpy import np
 from .codes import Scale, conversion, pack, unfolded, unpack
 from .native import library
 from .native.library import Library
-from .native.single import INPUT, OUTPUT, Prepared
+from .native.single import INPUT, KEPT, OUTPUT, Prepared
 from .native.table import PACKS, SIZE, Kind, plain_strides
 
-KEPT = 1024  # operations in C: more than the conversions of a large network
 RATE = 3  # codes that C converts in a nanosecond, roughly
 MAX_WORD = 256  # channels of a word in C, at most
 READS = Kind.UNPACK_WORDS, Kind.FROM_WORDS  # kinds whose words are the input
@@ -60,45 +59,33 @@ def unpack_from(source: DeviceBlob, format: Format) -> Array:
 
 def unfold_into(codes: Array, unfold: Unfold, zero: int, target: DeviceBlob) -> None:
     """Write codes (int8, NCHW) unfolded; ``zero`` is the code of 0, which padding gets."""
-    if codes.flags.c_contiguous:
-        scale, taps = (1.0, zero, -128, 127), (unfold.window, unfold.rows)
-        words = _words(Kind.UNFOLD_WORDS, codes.shape, target, scale, taps)
-        if words is not None:
-            words.write(codes, target.memory)
-            return
-    store(unfolded(codes, unfold, zero), target)
+    scale, taps = (1.0, zero, -128, 127), (unfold.window, unfold.rows)
+    words = _words(Kind.UNFOLD_WORDS, codes.shape, target, scale, taps)
+    if words is None:
+        store(unfolded(codes, unfold, zero), target)
+    else:
+        words.write(np.ascontiguousarray(codes), target.memory)
 
 
 def store(codes: Array, target: DeviceBlob) -> None:
     """Do what ``target.store`` does: write codes (int8, NCHW), and zeros after the last channel."""
-    for array, blob in _contiguous(codes, target):
-        words = _words(Kind.TO_WORDS, array.shape, blob) if array.flags.c_contiguous else None
-        if words is None:
-            blob.store(array)
-        else:
-            words.write(array, blob.memory)
+    words = _words(Kind.TO_WORDS, codes.shape, target)
+    if words is None:
+        target.store(codes)
+    else:
+        words.write(np.ascontiguousarray(codes), target.memory)
 
 
 def fetch(source: DeviceBlob, out: Array) -> None:
     """Do what ``source.fetch`` does: read the codes into ``out`` (int8, NCHW)."""
-    for array, blob in _contiguous(out, source):
-        words = _words(Kind.FROM_WORDS, array.shape, blob) if array.flags.c_contiguous else None
-        if words is None:
-            blob.fetch(array)
-        else:
-            words.write(blob.memory, array)
-
-
-def _contiguous(codes: Array, blob: DeviceBlob) -> list[tuple[Array, DeviceBlob]]:
-    """Return codes and their blob; image by image if only single images are contiguous, as in parts of a Concat."""
-    if codes.flags.c_contiguous or not codes[:1].flags.c_contiguous:
-        return [(codes, blob)]
-    n, *shape = blob.shape
-    pitch = image_bytes((n, blob.channels, *shape[1:]), blob.layout)
-    return [
-        (codes[i : i + 1], DeviceBlob(blob.memory[i * pitch :], blob.layout, blob.channels, (1, *shape), blob.first))
-        for i in range(n)
-    ]
+    words = _words(Kind.FROM_WORDS, out.shape, source)
+    if words is None:
+        source.fetch(out)
+        return
+    codes = out if out.flags.c_contiguous else np.empty(out.shape, np.int8)
+    words.write(source.memory, codes)
+    if codes is not out:
+        out[...] = codes
 
 
 def _words(kind: int, shape: Shape, blob: DeviceBlob, scale: Scale = AS_IT_IS, taps: Taps = NO_TAPS) -> Prepared | None:
