@@ -28,8 +28,7 @@ RATE = 3  # codes that C converts in a nanosecond, roughly
 MAX_WORD = 256  # channels of a word in C, at most
 READS = Kind.UNPACK_WORDS, Kind.FROM_WORDS  # kinds whose words are the input
 AS_IT_IS: Scale = (1.0, 0, -128, 127)
-Taps = tuple[Window, int]  # fields of an Unfold
-NO_TAPS: Taps = (POINT, 1)
+PLAIN = Unfold(POINT, 1)
 
 
 def pack_into(x: Array, format: Format, target: DeviceBlob) -> None:
@@ -59,8 +58,7 @@ def unpack_from(source: DeviceBlob, format: Format) -> Array:
 
 def unfold_into(codes: Array, unfold: Unfold, zero: int, target: DeviceBlob) -> None:
     """Write codes (int8, NCHW) unfolded; ``zero`` is the code of 0, which padding gets."""
-    scale, taps = (1.0, zero, -128, 127), (unfold.window, unfold.rows)
-    words = _words(Kind.UNFOLD_WORDS, codes.shape, target, scale, taps)
+    words = _words(Kind.UNFOLD_WORDS, codes.shape, target, (1.0, zero, -128, 127), unfold)
     if words is None:
         store(unfolded(codes, unfold, zero), target)
     else:
@@ -88,10 +86,12 @@ def fetch(source: DeviceBlob, out: Array) -> None:
         out[...] = codes
 
 
-def _words(kind: int, shape: Shape, blob: DeviceBlob, scale: Scale = AS_IT_IS, taps: Taps = NO_TAPS) -> Prepared | None:
+def _words(
+    kind: int, shape: Shape, blob: DeviceBlob, scale: Scale = AS_IT_IS, unfold: Unfold = PLAIN
+) -> Prepared | None:
     """Return the operation from an array of the host (N, C, H, W) to a blob, or back; None if numpy does its work."""
     layout, memory = blob.layout, blob.memory
-    words = _prepared(library.library(), kind, shape, (layout, blob.channels, blob.first, blob.shape), scale, taps)
+    words = _prepared(library.library(), kind, shape, (layout, blob.channels, blob.first, blob.shape), scale, unfold)
     if words is not None:
         size = words.sizes[INPUT if kind in READS else OUTPUT]
         if memory.strides != (1,) or memory.size < size:
@@ -101,7 +101,7 @@ def _words(kind: int, shape: Shape, blob: DeviceBlob, scale: Scale = AS_IT_IS, t
 
 @lru_cache(maxsize=KEPT)
 def _prepared(
-    used: Library | None, kind: int, shape: Shape, key: tuple[Layout, int, int, Shape], scale: Scale, taps: Taps
+    used: Library | None, kind: int, shape: Shape, key: tuple[Layout, int, int, Shape], scale: Scale, unfold: Unfold
 ) -> Prepared | None:
     """Return what ``_words`` does; ``key`` is what determines the places of a blob's codes."""
     layout, channels, first, codes = key
@@ -113,8 +113,7 @@ def _prepared(
         or not all(0 < n <= SIZE for n in (*shape, *codes))
     ):
         return None
-    expected = Unfold(*taps).shape(shape) if kind == Kind.UNFOLD_WORDS else shape
-    if codes != expected:
+    if codes != (expected := unfold.shape(shape)):
         raise DeviceError(f"{Kind.name(kind)}: codes of shape {expected} for a blob of shape {codes}")
     n, _, h, w = codes
     memory, pitch = blob_bytes((n, channels, h, w), layout), image_bytes((n, channels, h, w), layout)
@@ -123,8 +122,8 @@ def _prepared(
     here = 0, *plain_strides(shape, size)
     ends = [(here, size * prod(shape)), (there, memory)]
     (source, read), (target, written) = reversed(ends) if kind in READS else ends
-    window, rows = taps
-    form = conversion(kind, scale, Window((rows, window.kernel[1]), window.stride, window.pad))
+    window = unfold.window
+    form = conversion(kind, scale, Window((unfold.rows, window.kernel[1]), window.stride, window.pad))
     operation = form.operation(shape, codes, [(INPUT, *source)], (OUTPUT, *target))
     sizes = (read, written, 1) if kind in PACKS else (read, written)
     try:

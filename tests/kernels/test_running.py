@@ -29,6 +29,7 @@ from chai.tasks.conv import Conv
 from chai.tasks.copy import Copy
 from chai.tasks.eltwise import Eltwise
 from chai.tasks.pool import Pool
+from chai.tasks.unfold import Unfold
 from chai.tasks.window import Window
 from tests.conftest import HANG, examples
 
@@ -170,10 +171,9 @@ def test_an_operation_on_words_that_passes_the_check_writes_inside_its_buffers_o
 ) -> None:
     layout, channels = Layout("planes", word, 1, 64), target[1] + 32
     memory = np.zeros(blob_bytes((target[0], channels, *target[2:]), layout), np.uint8)
+    unfold = Unfold(Window((7, 7), (2, 2), (3, 3)), 2) if kind == Kind.UNFOLD_WORDS else device_blobs.PLAIN
     with used(NAMES[0]):
-        words = device_blobs._words(
-            kind, source, DeviceBlob(memory, layout, channels, target, 16), taps=(Window((7, 7), (2, 2), (3, 3)), 2)
-        )
+        words = device_blobs._words(kind, source, DeviceBlob(memory, layout, channels, target, 16), unfold=unfold)
     assert words is not None
     arrays = {2: np.ones(1, np.uint8)} if kind == Kind.PACK_WORDS else {}
     changed(words._table, words._extents(), arrays, changes, 0)
