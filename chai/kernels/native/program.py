@@ -171,9 +171,7 @@ class NativeProgram:
                 yield _ProgramStep((), whole, range(0), i, Kind.BORDER, part)
             bordered.add(whole)
 
-        last = {}  # Task that writes a blob last
-        for i, (task, _) in enumerate(tasks):
-            last[self._wholes[task.output].base] = i
+        last = {self._wholes[task.output].base: i for i, (task, _) in enumerate(tasks)}  # Task that writes a blob last
         stored: dict[str, list[ChannelRange]] = {}
         for part in self._stores:
             stored.setdefault(self._wholes[part.blob].base, []).append(part)
