@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,6 @@ from . import codes, convolution
 from .pooling import max_pool
 
 if TYPE_CHECKING:
-    from ..tasks.conv import Conv
     from ..tasks.eltwise import Eltwise
     from ..tasks.filter import FilterTask
     from ..tasks.pool import Pool
@@ -35,9 +33,6 @@ def kernel(task: Task) -> Kernel:
 
     Tasks of another arithmetic have a function ``kernel`` in their own file. Without a kernel a Task runs by its definition.
     """
-    if getattr(task, "pooling", None) is not None:
-        conv: Any = task
-        return partial(_then_pooled, kernel(replace(conv, pooling=None)), conv)
     of = KERNELS.get(type(task).__name__) or getattr(sys.modules[type(task).__module__], "kernel", None)
     fast: Kernel | None = of and of(task)
     if fast is None:
@@ -45,21 +40,18 @@ def kernel(task: Task) -> Kernel:
     return fast if task.lookup is None else partial(_then_looked_up, fast, task)
 
 
-def _then_pooled(unpooled: Kernel, task: Conv, x: Array, out: Array) -> None:
-    """Compute a convolution, then the maxima of its codes; a network's segments have a Task for each here."""
-    assert task.pooling is not None
-    sums = np.empty((*out.shape[:2], *task.window.sizes(x.shape[2:])), np.int8)
-    unpooled(x, sums)
-    np.copyto(out, task.pooling.define(sums))
-
-
 def _then_looked_up(fast: Kernel, task: Task, *blobs: Array) -> None:
     fast(*blobs)
     np.copyto(blobs[-1], task.looked_up(blobs[-1]))
 
 
-def _filter(task: FilterTask) -> Kernel:
-    """Return the kernel of a Conv: a convolution of floats, image by image."""
+def _filter(task: FilterTask) -> Kernel | None:
+    """Return the kernel of a Conv: a convolution of floats, image by image.
+
+    None if maxima follow: a network's segments have a Task for each here.
+    """
+    if getattr(task, "pooling", None) is not None:
+        return None
     dtype = "float64" if _magnitudes(task).max(initial=0) * 128 > ACCUMULATOR else "float32"
 
     def run(x: Array, out: Array) -> None:
