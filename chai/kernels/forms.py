@@ -27,7 +27,7 @@ AVERAGED = 1 << 22  # pixels of an average, at most, in C: their sum has 32 bits
 
 def form(task: Task) -> Form | None:
     """Return a Task as an operation, after which codes go through its ``lookup``; None if C cannot compute it."""
-    of = FORMS.get(type(task).__name__)
+    of = FORMS.get(type(task).__module__)
     operation = None if of is None else of(task)
     return None if operation is None else operation._replace(lookup=task.lookup)
 
@@ -96,15 +96,15 @@ def _interleave(task: Interleave) -> Form:
     return Form(Kind.INTERLEAVE, None, POINT._replace(stride=(task.factor, COLUMNS)), apart=task.apart)
 
 
-# by the name of a class: a Task of another arithmetic has no form
+# by the file of a kind of Task: one of another arithmetic has no form
 FORMS: Mapping[str, Callable[[Any], Form | None]] = {
-    "Affine": _filter,
-    "Conv": _filter,
-    "Copy": _copy,
-    "Depthwise": _filter,
-    "Eltwise": _eltwise,
-    "Interleave": _interleave,
-    "LRNTask": _lrn,
-    "Pool": _pool,
-    "UpsampleTask": _upsample,
+    "chai.tasks.affine": _filter,
+    "chai.tasks.conv": _filter,
+    "chai.tasks.copy": _copy,
+    "chai.tasks.depthwise": _filter,
+    "chai.tasks.eltwise": _eltwise,
+    "chai.tasks.interleave": _interleave,
+    "chai.tasks.lrn": _lrn,
+    "chai.tasks.pool": _pool,
+    "chai.tasks.upsample": _upsample,
 }

@@ -33,7 +33,7 @@ def kernel(task: Task) -> Kernel:
 
     Tasks of another arithmetic have a function ``kernel`` in their own file. Without a kernel a Task runs by its definition.
     """
-    of = KERNELS.get(type(task).__name__) or getattr(sys.modules[type(task).__module__], "kernel", None)
+    of = KERNELS.get(type(task).__module__) or getattr(sys.modules[type(task).__module__], "kernel", None)
     fast: Kernel | None = of and of(task)
     if fast is None:
         return lambda *blobs: np.copyto(blobs[-1], task.define(*blobs[:-1]))
@@ -106,11 +106,11 @@ def _pool(task: Pool) -> Kernel | None:
     return lambda x, out: np.copyto(out, max_pool(x, task.window, task.out))
 
 
-# by the name of a class
+# by the file of a kind of Task
 KERNELS: dict[str, Callable[[Any], Kernel | None]] = {
-    "Affine": _filter,
-    "Conv": _filter,
-    "Depthwise": _filter,
-    "Eltwise": _eltwise,
-    "Pool": _pool,
+    "chai.tasks.affine": _filter,
+    "chai.tasks.conv": _filter,
+    "chai.tasks.depthwise": _filter,
+    "chai.tasks.eltwise": _eltwise,
+    "chai.tasks.pool": _pool,
 }
