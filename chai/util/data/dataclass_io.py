@@ -16,7 +16,6 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 T = TypeVar("T")
 # where (as in ".list[3].name", "" for the whole) and what is wrong -> an error
 Refuse = Callable[[str, str], Exception]
-Read = Callable[[Any, str, Refuse], Any]
 _PLAIN = bool, int, float, str
 _LARGEST = sys.float_info.max  # float() of a larger integer is an error
 
@@ -37,8 +36,7 @@ def restore(cls: type[T], value: Any, refuse: Refuse) -> T:
     Missing keys take their defaults. Raises the error that ``refuse`` returns for an unknown key, a wrong type, or a value
     outside the range or choices that its field declares.
     """
-    kind: Any = cls
-    result: T = _read(kind)(value, "", refuse)
+    result: T = _restored(cls, value, "", refuse)
     return result
 
 
@@ -67,68 +65,57 @@ def _fields(cls: Any) -> list[tuple[str, Any, Mapping[str, Any]]]:
     return [(name, cls._field_defaults.get(name, MISSING), {}) for name in cls._fields]
 
 
-def _record(cls: Any) -> Read:
-    hints = get_type_hints(cls)
-    members = {name: (_read(hints[name]), metadata) for name, _, metadata in _fields(cls)}
+def _restored(cls: Any, value: Any, where: str, refuse: Refuse) -> Any:
+    """Return a value of type ``cls``, which is in JSON at the place ``where``."""
+    if type(value) is cls:  # most are
+        return value
+    if _is_record(cls):
+        return _record(cls, value, where, refuse)
+    origin, inside = get_origin(cls), get_args(cls)
+    if origin in (Union, types.UnionType):
+        if value is None and type(None) in inside:
+            return None
+        return _restored(next(i for i in inside if i is not type(None)), value, where, refuse)
+    if origin is tuple:
+        if not isinstance(value, (list, tuple)):
+            raise refuse(where, f"expected a list, found {_short(value)}")
+        kinds = inside[:1] * len(value) if inside[-1] is Ellipsis else inside
+        if len(kinds) != len(value):
+            raise refuse(where, f"expected {len(kinds)} values, found {len(value)}")
+        return tuple(_restored(kind, item, f"{where}[{i}]", refuse) for i, (kind, item) in enumerate(zip(kinds, value)))
+    if cls is float and isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST:
+        return float(value)
+    if cls is Any or (cls not in _PLAIN and isinstance(value, cls)):
+        return value
+    raise refuse(where, f"expected {getattr(cls, '__name__', cls)}, found {_short(value)}")
 
-    def read(value: Any, where: str, refuse: Refuse) -> Any:
-        if not isinstance(value, Mapping):
-            raise refuse(where, f"expected an object, found {_short(value)}")
-        values = {}
-        for name, item in value.items():
-            place = f"{where}.{str(name)[:40]}"
-            if name not in members:
-                raise refuse(place, "unknown key")
-            member, metadata = members[name]
-            values[name] = content = member(item, place, refuse)
-            for each in content if type(content) is tuple else (content,):
-                if metadata or isinstance(each, float):
-                    text = None if each is None or _is_record(each) else problem(metadata, each)
-                    if text:
-                        raise refuse(place, text)
-        try:
-            return cls(**values)
-        except TypeError as error:  # a key is missing
-            raise refuse(where, str(error)) from error
 
-    return read
+def _record(cls: Any, value: Any, where: str, refuse: Refuse) -> Any:
+    if not isinstance(value, Mapping):
+        raise refuse(where, f"expected an object, found {_short(value)}")
+    members, values = _members(cls), {}
+    for name, item in value.items():
+        place = f"{where}.{str(name)[:40]}"
+        if name not in members:
+            raise refuse(place, "unknown key")
+        kind, metadata = members[name]
+        values[name] = content = _restored(kind, item, place, refuse)
+        for each in content if type(content) is tuple else (content,):
+            if metadata or isinstance(each, float):
+                text = None if each is None or _is_record(each) else problem(metadata, each)
+                if text:
+                    raise refuse(place, text)
+    try:
+        return cls(**values)
+    except TypeError as error:  # a key is missing
+        raise refuse(where, str(error)) from error
 
 
 @lru_cache(maxsize=256)
-def _read(cls: Any) -> Read:
-    """Return a function from a value of JSON, its place, and ``refuse`` to a value of type ``cls``."""
-    if _is_record(cls):
-        return _record(cls)
-    origin, inside = get_origin(cls), get_args(cls)
-    if origin in (Union, types.UnionType):
-        one, none = _read(next(i for i in inside if i is not type(None))), type(None) in inside
-        return lambda value, where, refuse: None if none and value is None else one(value, where, refuse)
-    if origin is tuple:
-        return _tuple(inside)
-
-    def read(value: Any, where: str, refuse: Refuse) -> Any:
-        if cls is float and isinstance(value, (int, float)) and not isinstance(value, bool) and abs(value) <= _LARGEST:
-            return float(value)
-        if cls is Any or type(value) is cls or (cls not in _PLAIN and isinstance(value, cls)):
-            return value
-        raise refuse(where, f"expected {getattr(cls, '__name__', cls)}, found {_short(value)}")
-
-    return read
-
-
-def _tuple(inside: tuple[Any, ...]) -> Read:
-    every = _read(inside[0]) if inside[-1] is Ellipsis else None
-    each = () if every else tuple(map(_read, inside))
-
-    def read(value: Any, where: str, refuse: Refuse) -> Any:
-        if not isinstance(value, (list, tuple)):
-            raise refuse(where, f"expected a list, found {_short(value)}")
-        kinds = (every,) * len(value) if every else each
-        if len(kinds) != len(value):
-            raise refuse(where, f"expected {len(kinds)} values, found {len(value)}")
-        return tuple(kind(item, f"{where}[{i}]", refuse) for i, (kind, item) in enumerate(zip(kinds, value)))
-
-    return read
+def _members(cls: Any) -> dict[str, tuple[Any, Mapping[str, Any]]]:
+    """Return the type and metadata of each field."""
+    hints = get_type_hints(cls)
+    return {name: (hints[name], metadata) for name, _, metadata in _fields(cls)}
 
 
 def _short(value: Any) -> str:
