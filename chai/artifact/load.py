@@ -180,20 +180,11 @@ def _card(file: Artifact) -> StoredCard:
 
 def _preprocess(file: Artifact, stored: Mapping[str, Any]) -> Preprocess:
     """Return the preprocessing that a card in the header has. Raises ParseError, UsageError."""
-    from ..images.preprocess import LETTERBOX, Preprocess  # for pictures, for which many files need nothing
+    from ..images.preprocess import Preprocess  # for pictures, for which many files need nothing
 
+    numbers: Any = float | tuple[float, ...]
     preprocess = dict(stored)
-    mean, scale = preprocess.pop("mean", []), preprocess.pop("scale", 1.0)
-    borders = preprocess.pop("resize", None) if preprocess.get("resize") == LETTERBOX else None
+    mean = preprocess.pop("mean", [])
     settings = file.restore(Preprocess, preprocess, "preprocess")
-    settings = replace(settings, resize=borders or settings.resize)
-    value = file.array(mean) if isinstance(mean, dict) else _numbers(file, "mean", mean)
-    settings.with_options(resize=settings.resize, crop=settings.crop, channels=settings.channels)  # checks their values
-    return replace(settings, mean=value, scale=_numbers(file, "scale", scale))
-
-
-def _numbers(file: Artifact, name: str, value: Any) -> float | tuple[float, ...]:
-    """Return one number, or one per channel."""
-    if isinstance(value, list):
-        return tuple(file.restore(float, v, name) for v in value)
-    return file.restore(float, value, name)
+    value = file.array(mean) if isinstance(mean, dict) else file.restore(numbers, mean, "mean")
+    return replace(settings, mean=value)

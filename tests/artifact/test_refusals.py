@@ -406,7 +406,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     ),
     "labels are numbers": (change("card", "labels", to=[1]), "expected str, found 1"),
     "a mean of text": (change("card", "preprocess", to={"mean": "x"}), "mean: expected float"),
-    "a mean of nothing": (change("card", "preprocess", to={"mean": [None]}), "mean: expected float"),
+    "a mean of nothing": (change("card", "preprocess", to={"mean": [None]}), "mean[0]: expected float"),
     "a mean of 400 digits": (change("card", "preprocess", to={"mean": 10**400}), "is too large"),
     "preprocessing of another kind": (change("card", "preprocess", to={"zoom": 1}), "zoom: unknown key"),
     "channels of another kind": (change("card", "preprocess", to={"channels": "CMYK"}), "CMYK"),

@@ -29,6 +29,8 @@ class Outer:
     sizes: tuple[int, ...] = field(default=(), metadata={"within": (1, 9)})
     method: str = field(default="MAX", metadata={"choice": ("MAX", "AVE")})
     anything: Any = None
+    scale: float | tuple[float, ...] = 1.0
+    resize: tuple[int, int] | str | None = None
     path: Path = Path()
 
 
@@ -53,6 +55,13 @@ def test_lists_become_tuples_and_whole_numbers_floats() -> None:
     assert restore(Outer, LEAST, refuse) == Outer(2.0, True, Inner("n"))
 
 
+def test_of_a_tuple_or_another_type_lists_are_the_tuple() -> None:
+    several = restore(Outer, {**LEAST, "scale": [1, 2.5], "resize": [3, 4]}, refuse)
+    assert (several.scale, several.resize) == ((1.0, 2.5), (3, 4))
+    one = restore(Outer, {**LEAST, "scale": 2, "resize": "letterbox"}, refuse)
+    assert (one.scale, one.resize) == (2.0, "letterbox")
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -73,6 +82,10 @@ def test_lists_become_tuples_and_whole_numbers_floats() -> None:
         ({"method": "SUM"}, ".method: SUM is not implemented, only MAX, AVE"),
         ({"maybe": 1.5}, ".maybe: expected int, found 1.5"),
         ({"path": "p"}, ".path: expected Path, found 'p'"),
+        ({"scale": [1, "2"]}, ".scale[1]: expected float, found '2'"),
+        ({"scale": None}, ".scale: expected float, found None"),
+        ({"resize": [3]}, ".resize: expected 2 values, found 1"),
+        ({"resize": 3}, ".resize: expected str, found 3"),
     ],
 )
 def test_a_wrong_value_is_refused_with_its_place(change: dict[str, Any], message: str) -> None:

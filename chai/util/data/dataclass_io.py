@@ -75,7 +75,9 @@ def _restored(cls: Any, value: Any, where: str, refuse: Refuse) -> Any:
     if origin in (Union, types.UnionType):
         if value is None and type(None) in inside:
             return None
-        return _restored(next(i for i in inside if i is not type(None)), value, where, refuse)
+        others = [kind for kind in inside if kind is not type(None)]
+        alike = [kind for kind in others if (get_origin(kind) is tuple) == isinstance(value, (list, tuple))]
+        return _restored((alike or others)[0], value, where, refuse)
     if origin is tuple:
         if not isinstance(value, (list, tuple)):
             raise refuse(where, f"expected a list, found {_short(value)}")
