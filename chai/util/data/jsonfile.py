@@ -59,9 +59,6 @@ class Document:
 
     def _next(self) -> str:
         """Return the next character that is not a blank without consuming it; "" at the end."""
-        first = self.text[self.at : self.at + 1]
-        if first > " " or not first:  # most do not follow a blank
-            return first
         blank = _BLANK.match(self.text, self.at)
         assert blank is not None
         self.at = blank.end()
