@@ -11,6 +11,7 @@ from ..detect.head import head_of
 from ..detect.labels import SETS
 from ..errors import ParseError, UsageError
 from ..images.preprocess import LARGEST, LETTERBOX, OPTIONS, Preprocess
+from ..util.data.dataclass_io import restore
 from ..util.files import content, decoded
 from ..util.lazy_numpy import np
 from .card import Card, Published
@@ -151,38 +152,29 @@ def from_table(table: Any, path: Path) -> Published:
 
     if not isinstance(table, Mapping):
         raise ParseError("weights: expected a table, [weights]", path=str(path))
-    for key, value in table.items():
+    for key in table:
         if key not in _WEIGHTS:
             raise wrong(f"has no key {key!r}; expected {', '.join(_WEIGHTS)}")
-        if key == "urls":
-            if not isinstance(value, list) or not all(isinstance(u, str) for u in value):
-                raise wrong(f"urls: expected a list of texts, found {value!r}")
-            strange = [u for u in value if not u.startswith(("http://", "https://")) or not u.isprintable()]
-            if strange:
-                raise wrong(f"urls: expected http or https, found {strange[0]!r}")
-        elif key == "size":
-            if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-                raise wrong(f"size: expected a number of bytes, found {value!r}")
-        elif not isinstance(value, str):
-            raise wrong(f"{key}: expected a text, found {value!r}")
+    stated = [name for name in DIGESTS if name in table]
+    # "from" is a word of Python
+    values = {key.replace("from", "where"): value for key, value in table.items() if key not in stated}
+    if stated:
+        values |= {"algorithm": stated[0], "digest": str(table[stated[0]])}
+    published = restore(Published, values, lambda place, text: wrong(f"{place[1:].replace('where', 'from')}: {text}"))
+    strange = [url for url in published.urls if not url.startswith(("http://", "https://")) or not url.isprintable()]
+    if strange:
+        raise wrong(f"urls: expected http or https, found {strange[0]!r}")
+    if published.size is not None and published.size < 1:
+        raise wrong(f"size: expected a number of bytes, found {published.size}")
     if "of" in table:
         if len(table) > 1:
             raise wrong("of: the card of the other network is used as a whole; it takes no other key")
-        return Published(of=table["of"])
-    if not re.fullmatch(_FILE, table.get("file", "")):
-        raise wrong(f"file: expected a name that ends in .caffemodel, found {table.get('file', '')!r}")
-    stated = [name for name in DIGESTS if name in table]
+        return published
+    if not re.fullmatch(_FILE, published.file):
+        raise wrong(f"file: expected a name that ends in .caffemodel, found {published.file!r}")
     for name in stated:
-        if not re.fullmatch(f"[0-9a-f]{{{DIGESTS[name]}}}", table[name]):
+        if not re.fullmatch(f"[0-9a-f]{{{DIGESTS[name]}}}", str(table[name])):
             raise wrong(f"{name}: expected {DIGESTS[name]} hexadecimal digits, found {table[name]!r}")
-    if table.get("urls") and not (stated and table.get("source")):
+    if published.urls and not (stated and published.source):
         raise wrong("urls: a digest (" + ", ".join(DIGESTS) + ") and its source belong to them")
-    return Published(
-        file=table["file"],
-        urls=tuple(table.get("urls", ())),
-        algorithm=stated[0] if stated else "",
-        digest=table[stated[0]] if stated else "",
-        size=table.get("size"),
-        source=table.get("source", ""),
-        where=table.get("from", ""),
-    )
+    return published
