@@ -18,15 +18,8 @@ from .upgrade import upgrade
 log = logger("chai.parser")
 
 
-def load_graph(
-    path: str | Path,
-    custom: Registry,
-    phase: str = "TEST",
-    level: int = 0,
-    stages: Sequence[str] = (),
-    strict: bool = False,
-) -> Graph:
-    """Return the network of a prototxt in one phase, wired, without shapes and weights.
+def load_graph(path: str | Path, custom: Registry, state: NetState | None = None, strict: bool = False) -> Graph:
+    """Return the network of a prototxt in one state, wired, without shapes and weights.
 
     Fields that the schema does not have are named in a warning; with ``strict`` the first one is refused.
     Raises ParseError or ModelError (naming file, line and layer) and OSError when the file cannot be opened.
@@ -44,9 +37,10 @@ def load_graph(
         names = _with_lines(source, [field for field, _ in unknown])
         shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
         log.warning("%s: fields that Caffe's schema does not have are ignored: %s", source.path, shown)
-    graph = build(net, upgrade(net), NetState(phase, level, stages), custom)
+    state = state or NetState()
+    graph = build(net, upgrade(net), state, custom)
     graph.weights_digest = stamped(source.text)
-    if phase == "TRAIN":
+    if state.phase == "TRAIN":
         log.warning("%s: phase TRAIN chooses layers only: no dropout, no batch statistics", source.path)
     for note in graph.notes:
         log.info("%s: %s", source.path, note)

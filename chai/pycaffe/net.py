@@ -22,6 +22,7 @@ from ..blob import Array, Shape, batch_of, show
 from ..errors import ModelError, UsageError
 from ..graph import Layer
 from ..offload.headroom import IMAGES
+from ..parser.build import PHASES
 from ..parser.caffemodel import Weights, check_fit, write_caffemodel
 from ..passes.infer_shapes import Renewed, infer_shapes
 from ..plugins.python.blob import BlobVec
@@ -41,7 +42,6 @@ from .mode import device_name
 from .numbering import Numbering
 
 TRAIN, TEST = 0, 1  # caffe.proto, enum Phase
-PHASES = ("TRAIN", "TEST")
 
 
 class _Engine(chai_net.Net):

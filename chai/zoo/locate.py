@@ -116,10 +116,11 @@ def read_graph(
     strict: bool = False,
 ) -> Graph:
     """Read the Graph of a prototxt, with its own and all registered custom layers; ``strict``: see Net."""
+    from ..parser.build import NetState
     from ..parser.load import load_graph  # a compiled network needs none of it
 
     with Uncollected():
-        return load_graph(path, registry_of(custom, strict), phase, level, stages, strict)
+        return load_graph(path, registry_of(custom, strict), NetState(phase, level, stages), strict)
 
 
 def read_network(
