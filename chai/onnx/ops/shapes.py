@@ -65,27 +65,27 @@ def _with_images(node: OnnxNode, shape: Shape, target: list[int]) -> list[int]:
     """
     (stated, read), here = node.draft.batches, plain((*shape,))
     axes = [axis for axis, length in enumerate(shape) if counts_images(length)]
-    batch = stated if -1 in target else prod(target) * read // prod(here)
+    batch = stated if -1 in target else prod(target) * read // prod(here)  # that the sizes are for
     if not batch or len(axes) != 1 or counts_images(target) or prod(twofold(shape)) != 2 * prod(here):
         return target
-    before, each = prod(here[: axes[0]]), here[axes[0]] * batch // read
+    (images,) = axes
+    before, length = prod(here[:images]), here[images] * batch // read  # of the axis of images, in that batch
     left = target.index(-1) if -1 in target else None
     sizes = [prod(here) * batch // read // -prod(target) if axis == left else n for axis, n in enumerate(target)]
     outer = [prod(sizes[:axis]) for axis in range(len(sizes))]
-    for axis, length in enumerate(sizes):
-        if outer[axis] == before and length in (each, batch):
-            images = -1 if axis == left else shape[axes[0]] if length == each else size(read, 2 * read)
-            return [*target[:axis], images, *target[axis + 1 :]]
-    if left is None:
+    for axis, n in enumerate(sizes):
+        if outer[axis] == before and n in (length, batch):
+            free = shape[images] if n == length else size(read, 2 * read)
+            return [*target[:axis], -1 if axis == left else free, *target[axis + 1 :]]
+    if left is None:  # all images in the first size that is not 1, with what follows them
         left = next((axis for axis, n in enumerate(sizes) if outer[axis] == before == 1 and n % batch == 0), None)
-        return [-1 if axis == left else length for axis, length in enumerate(sizes)]
+        return [-1 if axis == left else n for axis, n in enumerate(sizes)]
     whole = before % outer[left] == 0 and outer[left] * sizes[left] % (before * batch) == 0
-    if not whole and any(length % batch == 0 for axis, length in enumerate(sizes) if axis != left):
+    if not whole and any(n % batch == 0 for axis, n in enumerate(sizes) if axis != left):
         if read != stated:
+            what = f"its sizes {target} mix {number_of(stated, 'image')}, and may be others for {read}"
             hint = f"read the network for {stated} in place of {number_of(read, 'image')}, or export it for as many as you feed"
-            raise Refused(
-                f"its sizes {target} mix {number_of(stated, 'image')}, and may be others for {read}", hint=hint
-            )
+            raise Refused(what, hint=hint)
         node.for_one_batch(shape)
     return target
 
