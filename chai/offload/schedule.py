@@ -30,7 +30,7 @@ def unfolded_name(blob: str) -> str:
     return f"{blob} unfolded"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Conversion:
     """Conversion of a blob from ``source`` to ``target`` on the host; ``format`` is that of its codes."""
 
@@ -62,7 +62,7 @@ class Conversion:
         return visible(f"{self.type} {self.blob}")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Pack(Conversion):
     """Conversion from float32 on the host to codes on the device, unfolded by ``unfold`` if that is not None."""
 

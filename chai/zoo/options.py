@@ -42,7 +42,7 @@ def option(
     return field(default=default, metadata={"help": help, "choices": choices, "settled": settled, "types": types})
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Reading:
     """The options that say how the files of a network are read, for every function that opens one."""
 
@@ -70,7 +70,7 @@ class Reading:
         return {one.name: getattr(self, one.name) for one in fields(Reading)}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Options(Reading):
     """The arguments of Net, which describes them."""
 

@@ -383,7 +383,6 @@ def test_a_step_says_what_it_reads_and_writes_and_where() -> None:
         (("device", "a"),),
         (("device", "b"), ("device", "c")),
     )
-    assert Pack("a", f) != Unpack("a", f)
 
 
 def test_a_newcomer_finds_where_pack_is_inserted() -> None:
