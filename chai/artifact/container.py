@@ -75,7 +75,7 @@ class Section(ByteSource):
             raise ParseError("the file was cut short while it was in use", path=self._file.path)
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Artifact:
     """An opened file: its header without "sections", and the sections. ``close`` is called when they are not read any more.
 

@@ -87,7 +87,7 @@ def unfolds(
     return unfolds_of
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class StepReader:
     """Reads the steps of a header; they refer to layers by name and to blobs by id.
 

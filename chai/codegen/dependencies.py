@@ -119,7 +119,7 @@ def check_listed(
         write(task.output, *task.channels(shapes))
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class _Bytes:
     """Bytes with one history: the outermost blob they hold, the Task that wrote it, the last Tasks that read it.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..devices.placed import PlacedProgram
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Direct:
     """The steps from a segment's first direct Pack to its last direct Unpack, which share a set of its Program.
 

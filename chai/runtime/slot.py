@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .renewing import Written
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class StepBlobs:
     """Blobs that a step reads and writes, and the Programs that it runs, the same in all passes that keep the same blobs.
 

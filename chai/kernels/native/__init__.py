@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .single import Single
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class NativeLayer:
     """A step in C: ``single`` on the numbers of its bottoms, two at most, and on ``parameters``, which it reads where they are.
 
@@ -41,7 +41,7 @@ class NativeLayer:
         return self.single.run(plain(x), *map(plain, self.parameters))
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class Link:
     """A step of a chain, and the blobs that it reads and writes; one that counts something writes none.
 

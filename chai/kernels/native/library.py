@@ -133,7 +133,7 @@ def pointer(array: Array) -> ctypes.c_void_p:
     return ctypes.c_void_p(address(array))
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class LibraryState:
     """Every variant that can run here, best first, or the reason why there is none; and the one in use."""
 

@@ -9,7 +9,7 @@ from ...overlay.layout import share
 from .table import Table
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class OperationBlobs:
     """The blobs of an operation: those it reads, the one it writes ("" for none), and which of its channels."""
 

@@ -84,7 +84,7 @@ class _Blob:
         return buffer, offset + first, image, channel, row, pixel
 
 
-@dataclass(eq=False, slots=True)
+@dataclass(eq=False, repr=False, slots=True)
 class _ProgramStep(OperationBlobs):
     """An operation, whose time counts as that of the Task with this ``index``.
 
