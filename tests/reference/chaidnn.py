@@ -198,7 +198,7 @@ def softmax(x: Sequence[float]) -> list[np.float32]:
 def unit_length(x: Sequence[int], gamma: Sequence[float], read: int, written: int) -> list[int]:
     """Codes of one pixel's channels divided by their norm, from and to DynamicFixed codes with these fraction lengths."""
     total = sum(code * code >> read for code in x)
-    inverse = 1 / np.sqrt(np.float32(total) / np.float32(1 << read)) if total else np.float32(1e-10)
+    inverse = np.float32(1) / np.sqrt(np.float32(total) / np.float32(1 << read)) if total else np.float32(1e-10)
     scaled = int(inverse * np.float32(1 << 30))
     return [held(code * held(int(g * 2**written), 8) * scaled >> 30 + read, 8) for code, g in zip(x, gamma)]
 
