@@ -9,7 +9,7 @@ import pytest
 
 import chai
 from chai.artifact.save import save
-from chai.errors import ShapeError, UsageError
+from chai.errors import ChaiError, ShapeError, UsageError
 
 from .common import model, node, numbers
 
@@ -158,6 +158,16 @@ def test_a_token_stands_before_the_parts_of_each_image(case: str, read: int) -> 
             x[0, 0, 0] = np.nan, np.inf, -np.inf, -0.0, 1e30, 0, 1
             expected = np.concatenate([x, np.repeat(token, images, 0), x], 1)
             np.testing.assert_array_equal(net.forward(x=x)["y"], expected)
+
+
+@pytest.mark.parametrize("shape", [(1, 3, 1, 7), (1, 3, 5, 1), (1, 3, 5), (1, 3, 5, 7, 1)])
+def test_a_token_of_another_size_is_no_part_of_an_image(shape: tuple[int, ...]) -> None:
+    """Though it could be repeated along these axes, too."""
+    file = model(
+        [node("Concat", ["x", "other"], ["y"], axis=1)], {"x": (1, 3, 5, 7)}, ["y"], {"other": numbers(*shape)}
+    )
+    with pytest.raises(ChaiError, match="Concat"):
+        chai.Net(file, device="float")
 
 
 @pytest.mark.parametrize("axis", [0, 1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...blob import Shape
 from ...text import number_of
 from ...util.lazy_numpy import np
 from ...util.rounding import ceil_div
@@ -34,11 +35,16 @@ def _beside(node: OnnxNode, index: int, images: str | None, axis: int) -> str:
     if not node.is_constant(index):
         return node.input(index)
     one = None if images is None else node.of_image(index, node.shape_of(images)[0])
-    if images is None or one is None:
+    if images is None or one is None or not _fits(one.shape, node.shape_of(images), axis):
         node.draft.one_batch |= node.draft.differs(node.inputs[index])
         return node.input(index)
     always = node.constant_blob(np.ones([1] * one.ndim, np.float32))
     return node.part("Where", always, node.constant_blob(one), cut(node, images, axis, 0, 1))
+
+
+def _fits(one: Shape, images: Shape, axis: int) -> bool:
+    """Return whether a constant can stand beside images along an axis: all others but the first are as long as theirs."""
+    return len(one) == len(images) and all(one[i] == images[i] for i in range(1, len(one)) if i != axis)
 
 
 @operator("Split")
