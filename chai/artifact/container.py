@@ -133,7 +133,7 @@ class Artifact:
         """Return a float32 array as a view of the section "weights"."""
         shape = tuple(self.of(entry.get("shape"), [int], "array"))
         offset = self.of(entry.get("offset"), int, "array")
-        data = memoryview(self.section("weights").mapped)  # of its own: with old numpy, arrays of a released view crash
+        data = memoryview(self.section("weights").mapped)  # of its own: arrays of numpy 1.21 crash if it is released
         size = 4 * math.prod(shape)
         if any(d < 0 for d in shape) or offset % 64 or offset < 0 or offset + size > len(data):
             raise self.error("header: an array lies outside the section 'weights'")

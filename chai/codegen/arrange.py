@@ -60,11 +60,11 @@ def best_arrangement(work: Work) -> Arrangement:
     alone = min(ALONE, len(tasks))
     steps = len(starts) + len(parts) + alone
     with meter("steps of planning") as tell:
-        tried = []
+        candidates = []
         for done, (way, by_paths) in enumerate(starts):
             tell(done, steps)
-            tried.append(arranger.arrangement(way, by_paths))
-        best = min(tried, key=lambda arrangement: arrangement.cost)
+            candidates.append(arranger.arrangement(way, by_paths))
+        best = min(candidates, key=lambda arrangement: arrangement.cost)
         for done, part in enumerate(parts, len(starts)):
             tell(done, steps)
             best = arranger.improved(best, part, [way[part] for way in ways])

@@ -37,7 +37,7 @@ class Cuts:
     """Ways to cut the Tasks, and what each piece costs."""
 
     def __init__(self, work: Work) -> None:
-        self._overlay, self._tasks, self._shapes = work[:3]
+        self._overlay, self._tasks, self._shapes = work.overlay, work.tasks, work.shapes
         self._efforts: dict[Piece, Effort] = {}
         strips = [task.strips(self._overlay, self._shapes) for task in self._tasks]
         self._whole = [[Piece(i, columns=some) for some in every] for i, every in enumerate(strips)]

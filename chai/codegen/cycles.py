@@ -105,9 +105,8 @@ class _ChainRun:
         self._drained = [0.0, 0.0]  # when each Task of the array has been drained, after two that are not there
         # of its constants: the Tasks for which more may be requested, and those whose first ones are there
         self._more, self._there = AHEAD, set[int]()
-        self._comes: float | None = (
-            None  # when the first word of the next ones is there, None if they are not asked for
-        )
+        # when the first word of the next ones is there, None if they are not asked for
+        self._comes: float | None = None
         self._blocks = 0  # of Tasks whose first constants have been requested, without those of Tasks that have worked
 
     def makespan(self) -> int:

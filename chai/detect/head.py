@@ -95,7 +95,7 @@ def head_of(value: Any, basis: Head | None = None) -> Head:
         )
     values = {key: value for key, value in table.items() if value is not None}
     anchors = values.get("anchors")
-    if isinstance(anchors, (list, tuple)) and not any(isinstance(row, (list, tuple)) for row in anchors[:1]):
+    if isinstance(anchors, (list, tuple)) and anchors and not isinstance(anchors[0], (list, tuple)):  # of one map
         values["anchors"] = [anchors]
     head = restore(Head, {**(vars(basis) if basis and "head" not in table else {}), **values}, _wrong)
     for key, value in values.items():

@@ -67,7 +67,7 @@ class Packed:
     @property
     def mapped(self) -> Array:
         """Return all bytes, with padding, where they are stored (int8, one axis)."""
-        view = memoryview(self._source.mapped)  # of its own: with old numpy, an array of a released view crashes
+        view = memoryview(self._source.mapped)  # of its own: an array of numpy 1.21 crashes if it is released
         return np.frombuffer(view, np.int8, self.bytes, self._offset)
 
     def read(self, out: Array) -> None:

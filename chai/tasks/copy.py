@@ -16,7 +16,7 @@ from ..fixed import Requantization, requantize
 from ..overlay import Overlay, TaskLimits
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import Operands, as_it_is, clamp, clamped, factor_fields, plain, zero_flag, zero_point
+from .fields import Operands, as_it_is, clamp, clamped, factor_fields, leaves_codes, zero_flag, zero_point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -115,7 +115,7 @@ class Copy(Task):
         first = (values["output"] - whole.address) // max(1, whole.pitch) * memory.step
         below = np.array(values["negative"]) if values["leaky"] else None
         r, zero = clamped(values, values["factor"], below), zero_point(values, "input")
-        unchanged = plain(values) and not (zero or r.zero)
+        unchanged = leaves_codes(values) and not (zero or r.zero)
         out = values["output_channels"], values["output_height"], values["output_width"]
         sizes = tuple(values[f"input_{name}"] for name in ("channels", "height", "width"))
         fold = None if out == sizes else Fold(memory.step, out)

@@ -227,7 +227,7 @@ def as_it_is() -> Requantization:
     return Requantization(np.array(1), 0, -128, 127)
 
 
-def plain(values: Mapping[str, int]) -> bool:
+def leaves_codes(values: Mapping[str, int]) -> bool:
     """Return whether a descriptor with one factor leaves any code unchanged, but for its zero points."""
     return all(values.get(name, 0) == value for name, value in _AS_IT_IS.items())
 

@@ -13,7 +13,7 @@ from ..overlay import Overlay, TaskLimits
 from ..overlay.layout import planes
 from ..util.lazy_numpy import np
 from . import Task
-from .fields import Operands, as_it_is, clamp, clamped, factor_fields, plain, zero_flag, zero_point
+from .fields import Operands, as_it_is, clamp, clamped, factor_fields, leaves_codes, zero_flag, zero_point
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -96,7 +96,7 @@ class UpsampleTask(Task):
     def from_fields(cls, values: Mapping[str, int], _: Operands, /, **common: Any) -> Self:
         r, zero = clamped(values, values["factor"]), zero_point(values, "input")
         factors, spread = (values["stride_h"], values["stride_w"]), bool(values["spread"])
-        if plain(values) and r.zero == zero:
+        if leaves_codes(values) and r.zero == zero:
             return cls(**common, factors=factors, spread=spread, zero=zero if spread else 0)
         return cls(**common, factors=factors, spread=spread, requantization=r, zero=zero)
 
